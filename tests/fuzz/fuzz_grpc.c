@@ -87,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t count) {
         (void)lm_grpc_describe(bytes, count - 1, &writer);
     } else {
         check_route((enum lm_grpc_method_index)which, bytes, count - 1);
-        if (lm_grpc_infers((uint8_t)which)) check_inference(bytes, count - 1);
+        if (lm_grpc_infers((enum lm_grpc_method_index)which)) check_inference(bytes, count - 1);
     }
     free(bytes);
     return 0;

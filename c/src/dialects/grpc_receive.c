@@ -77,20 +77,12 @@ void lm_grpc_begin(struct lm_io *io, struct lm_connection *carrier, struct lm_ht
 
 /* ---- its bytes ---- */
 
-/* The fields that the client has sent, as lines. */
-static struct lm_slice fields_of(struct lm_io *io, const struct lm_http2_stream *stream) {
-    const struct lm_http_block *block = stream->grpc.block == LM_NO_BLOCK
-                                            ? lm_http_block(io, lm_http2_connection(io, stream))
-                                            : &io->http->blocks[stream->grpc.block];
-    return (struct lm_slice){block ? block->bytes : "", block ? stream->grpc.head_bytes : 0};
-}
-
 /* How its messages are compressed. */
 static enum lm_coding coding_of(struct lm_io *io, const struct lm_http2_stream *stream) {
     static const char gzip[] = "\r\ngrpc-encoding: gzip\r\n",
                       deflate[] = "\r\ngrpc-encoding: deflate\r\n";
-    const struct lm_slice fields = fields_of(io, stream);
-    if (!lm_grpc_infers((uint8_t)lm_grpc_method_of(stream))) return LM_CODING_UNKNOWN;
+    const struct lm_slice fields = lm_grpc_fields(io, stream);
+    if (!lm_grpc_infers(lm_grpc_method_of(stream))) return LM_CODING_UNKNOWN;
     if (memmem(fields.at, fields.bytes, gzip, sizeof gzip - 1)) return LM_CODING_PROTOBUF_GZIP;
     return memmem(fields.at, fields.bytes, deflate, sizeof deflate - 1) ? LM_CODING_PROTOBUF_DEFLATE
                                                                         : LM_CODING_UNKNOWN;
@@ -134,7 +126,7 @@ static size_t take_prefix(struct lm_io *io, struct lm_connection *carrier,
 static bool is_ready(struct lm_http2_stream *stream, const uint8_t *message, size_t have,
                      uint64_t *tensor, size_t *begins) {
     const uint32_t all = lm_http2_get_u32(stream->grpc.bytes + 1);
-    if (!lm_grpc_infers((uint8_t)lm_grpc_method_of(stream))) return have == all;
+    if (!lm_grpc_infers(lm_grpc_method_of(stream))) return have == all;
     if (stream->grpc.coding != LM_CODING_PROTOBUF) return have == all || have >= LM_GRPC_PEEK_BYTES;
     size_t scanned = stream->grpc.scanned;
     const bool is_there = lm_grpc_scan_head(message, have, all, &scanned, tensor, begins);
@@ -142,8 +134,8 @@ static bool is_ready(struct lm_http2_stream *stream, const uint8_t *message, siz
     return is_there || have >= LM_GRPC_HEAD_BYTES_MAX;
 }
 
-/* What there is of a message is in the connection's block, behind the client's fields where they
- * are not kept elsewhere. */
+/* A message that comes in pieces is put together in the connection's block. Where the client's
+ * fields are in that block, and not in a kept one, the message stands behind them. */
 static size_t take_head(struct lm_io *io, struct lm_connection *carrier,
                         struct lm_http2_stream *stream, const uint8_t *bytes, size_t count) {
     struct lm_grpc_call *grpc = &stream->grpc;

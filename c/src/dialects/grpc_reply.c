@@ -137,17 +137,17 @@ static enum lm_grpc_status status_of(uint32_t code) {
 
 /* ---- messages ---- */
 
-/* Methods that answer yes or no, which HTTP says with its code. -1: this is none. Otherwise the
- * value of the message's one field. */
+/* What a method answers by HTTP's code: its message's one field. -1: its message, or the refusal,
+ * is elsewhere. */
 static int verdict_of(enum lm_grpc_method_index method, uint32_t code) {
-    const bool is_health = method == LM_GRPC_CHECK || method == LM_GRPC_WATCH;
-    const bool is_ready = method == LM_GRPC_SERVER_LIVE || method == LM_GRPC_SERVER_READY ||
-                          method == LM_GRPC_MODEL_READY;
-    if (!is_health && !is_ready) return -1;
+    const struct lm_grpc_method *row = &lm_grpc_methods[method];
+    const bool is_health = row->form == LM_GRPC_AS_HEALTH;
+    if (!is_health && row->form != LM_GRPC_AS_TRUTH) return -1;
     if (code == 200) return is_health ? LM_GRPC_SERVING : 1;
     if (code == 503) return is_health ? LM_GRPC_NOT_SERVING : 0;
-    if (code != 404 || method == LM_GRPC_CHECK) return -1;
-    return is_health ? LM_GRPC_SERVICE_UNKNOWN : 0;
+    if (code != 404) return -1;
+    if (!is_health) return 0;
+    return row->answers_many ? LM_GRPC_SERVICE_UNKNOWN : -1; /* it may come yet */
 }
 
 /* The message as one piece, and where tensors belong into it. */
@@ -191,16 +191,21 @@ static bool write_message(struct lm_http2_stream *stream, const struct reply *re
     const int verdict = verdict_of(method, reply->code);
     bool is_good = true;
     message->bytes = room;
-    if (verdict >= 0) {
+    switch ((enum lm_grpc_form)lm_grpc_methods[method].form) {
+    case LM_GRPC_AS_TRUTH:
+    case LM_GRPC_AS_HEALTH:
         lm_pb_put_tag(&writer, 1, LM_PB_VARINT);
         lm_pb_put_varint(&writer, (uint64_t)verdict);
         stream->grpc.serving = (uint8_t)verdict;
-    } else if (lm_grpc_infers((uint8_t)method)) {
+        break;
+    case LM_GRPC_AS_TENSORS:
         is_good = put_outputs(&writer, reply, stream->grpc.finals & 1, message);
-    } else if (!lm_grpc_methods[method].reply) {
-        lm_pb_put(&writer, reply->json.at, reply->json.bytes); /* it is a message already */
-    } else {
+        break;
+    case LM_GRPC_AS_IT_IS: lm_pb_put(&writer, reply->json.at, reply->json.bytes); break;
+    case LM_GRPC_AS_FIELDS:
+    case LM_GRPC_AS_VALUE:
         is_good = lm_grpc_from_json(method, reply->json.at, reply->json.bytes, &writer);
+        break;
     }
     message->used = (size_t)(writer.at - room);
     return is_good && !writer.is_full;
@@ -217,7 +222,8 @@ static uint8_t *find_place(struct lm_request *request, const struct reply *reply
     return place;
 }
 
-/* What stands before a message: gRPC's prefix, and in a streamed reply the field that it is. */
+/* Writes the bytes before a message: gRPC's prefix, and in a streamed reply the tag and the length
+ * of the field that the message is. Returns how many. */
 static size_t write_prefix(bool is_streamed, uint64_t bytes, uint8_t out[PREFIX_BYTES_MAX]) {
     enum { INFER_RESPONSE = 2 };
     struct lm_pb_writer writer = {.at = out + LM_GRPC_PREFIX_BYTES, .end = out + PREFIX_BYTES_MAX};
@@ -304,7 +310,7 @@ size_t lm_grpc_compose(struct lm_io *io, struct lm_http2_stream *stream, struct 
         reply.code = 500;
     }
     if (!is_good && method == LM_GRPC_MODEL_STREAM_INFER) is_good = set_error(request, &reply, why);
-    if (lm_grpc_infers((uint8_t)method)) {
+    if (lm_grpc_infers(method)) {
         stream->grpc.finals >>= 1;
         stream->grpc.pending--;
     }

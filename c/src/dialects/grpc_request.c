@@ -23,6 +23,13 @@ void lm_grpc_refuse(struct lm_io *io, struct lm_connection *carrier, struct lm_h
     lm_grpc_finish(io, carrier, stream, status, why);
 }
 
+struct lm_slice lm_grpc_fields(struct lm_io *io, const struct lm_http2_stream *stream) {
+    const struct lm_http_block *block = stream->grpc.block == LM_NO_BLOCK
+                                            ? lm_http_block(io, lm_http2_connection(io, stream))
+                                            : &io->http->blocks[stream->grpc.block];
+    return (struct lm_slice){block ? block->bytes : "", block ? stream->grpc.head_bytes : 0};
+}
+
 /* Puts the head together behind its first line, which is there, with the client's own fields, and
  * gives it and the JSON to the request. `content` is the length of the whole body. */
 static void give_request(struct lm_io *io, struct lm_connection *carrier,
@@ -30,16 +37,14 @@ static void give_request(struct lm_io *io, struct lm_connection *carrier,
                          const char *json, size_t json_bytes, uint64_t content,
                          const char *coding) {
     struct lm_connection *connection = lm_http2_connection(io, stream);
-    const bool is_kept = stream->grpc.block != LM_NO_BLOCK;
-    const struct lm_http_block *block =
-        is_kept ? &io->http->blocks[stream->grpc.block] : lm_http_block(io, connection);
+    const struct lm_slice fields = lm_grpc_fields(io, stream);
     char lines[160];
     int used = snprintf(lines, sizeof lines, "content-length: %llu\r\n%s",
                         (unsigned long long)content, coding);
     if (content > json_bytes && !*coding)
         used += snprintf(lines + used, sizeof lines - (size_t)used,
                          "inference-header-content-length: %zu\r\n", json_bytes);
-    lm_grpc_put(head, block->bytes, stream->grpc.head_bytes);
+    lm_grpc_put(head, fields.at, fields.bytes);
     lm_grpc_put(head, lines, (size_t)used);
     lm_grpc_puts(head, "\r\n");
     lm_grpc_put(head, json, json_bytes);
@@ -61,7 +66,7 @@ static void give_call(struct lm_io *io, struct lm_connection *carrier,
                       struct lm_http2_stream *stream, const uint8_t *message, size_t bytes) {
     char *draft = io->http2->draft;
     stream->grpc.stage = LM_GRPC_OVER;
-    if (!lm_grpc_methods[lm_grpc_method_of(stream)].request) {
+    if (lm_grpc_methods[lm_grpc_method_of(stream)].form == LM_GRPC_AS_IT_IS) {
         lm_grpc_answer(io, stream, message, bytes);
         return;
     }
@@ -143,7 +148,7 @@ static size_t give_inference(struct lm_io *io, struct lm_connection *carrier,
 
 size_t lm_grpc_give(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream,
                     const uint8_t *message, size_t have, uint64_t tensor, size_t begins) {
-    if (lm_grpc_infers((uint8_t)lm_grpc_method_of(stream)))
+    if (lm_grpc_infers(lm_grpc_method_of(stream)))
         return give_inference(io, carrier, stream, message, have, begins, tensor);
     give_call(io, carrier, stream, message, have);
     return have;

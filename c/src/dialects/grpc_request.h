@@ -10,6 +10,8 @@
  * that goes to its request whole. */
 size_t lm_grpc_give(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream,
                     const uint8_t *message, size_t have, uint64_t tensor, size_t begins);
+/* The lines that the client's fields are, while the call waits for a message. */
+struct lm_slice lm_grpc_fields(struct lm_io *io, const struct lm_http2_stream *stream);
 /* Answers a call that has no request; there is no one else to count it. */
 void lm_grpc_refuse(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream,
                     enum lm_grpc_status status, const char *why);

@@ -24,10 +24,11 @@ static bool is_idle(const struct lm_io *io, const struct lm_connection *connecti
            lm_connection_may_parse(io, connection);
 }
 
-/* Replies wait for their client; who asks for the next meanwhile is read all the same, or what it
- * says of its windows would never be. */
+/* Replies of inferences wait for their client. Its next message is read meanwhile, because what it
+ * says of its windows may come behind that. */
 bool lm_grpc_may_begin(const struct lm_io *io, const struct lm_http2_stream *stream) {
     const struct lm_connection *connection = &io->connections[stream->connection];
+    if (!lm_grpc_infers(lm_grpc_method_of(stream))) return is_idle(io, connection);
     return !connection->ended && connection->in.read_state == LM_READ_HEADER &&
            connection->in_flight == 0 && stream->grpc.pending < PENDING_MAX;
 }

@@ -20,8 +20,9 @@ void lm_grpc_look(struct lm_io *io, struct lm_connection *carrier, struct lm_htt
 void lm_grpc_forget(struct lm_io *io, struct lm_connection *carrier,
                     struct lm_http2_stream *stream);
 
-/* Those who watch are looked at now and then. */
+/* Looks at the connections whose clients watch over health, a few times a second. */
 void lm_grpc_look_at_watched(struct lm_io *io);
+/* How long the thread may sleep before that. */
 uint64_t lm_grpc_watch_ns(const struct lm_io *io);
 
 #endif

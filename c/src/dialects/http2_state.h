@@ -78,8 +78,8 @@ struct lm_http2_piece {
     bool ends;       /* the stream */
 };
 
-/* What a connection has while it carries streams, or has something to say. Given back when it is
- * idle: then no stream is open, and nothing waits to be sent. */
+/* The memory of a connection that is busy: it carries streams, or frames wait to be sent. A
+ * connection gives it back when it becomes idle. */
 struct lm_http2_busy {
     struct lm_http2_busy *next_free;
     uint32_t turn; /* whose reply is looked at first */
@@ -155,7 +155,8 @@ struct lm_http2_side {
     char draft[LM_GRPC_DRAFT_BYTES]; /* a call's head and JSON, or its reply */
 };
 
-/* What a connection needs to be busy; there is one for each. */
+/* The connection's memory for being busy, which it takes here if it has none. There is as much as
+ * connections may need. */
 static inline struct lm_http2_busy *lm_http2_busy(struct lm_http2_carrier *http2) {
     struct lm_http2_side *side = http2->side;
     if (http2->busy) return http2->busy;

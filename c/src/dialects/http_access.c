@@ -33,9 +33,8 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
     struct lm_http_call *call = &connection->in.call;
     /* Whoever looks whether the server lives may call it what they like. */
     if (call->route == LM_ROUTE_LIVE || call->route == LM_ROUTE_READY) return true;
-    /* A page cannot make a browser call gRPC: whose pages may ask is no question then. */
-    const bool is_grpc = connection->dialect == LM_DIALECT_GRPC;
-    uint32_t code = is_grpc ? 0 : lm_http_site_refusal(&access->hosts, host, head->origin);
+    const bool may_be_page = !lm_io_dialect(io, connection)->is_rpc;
+    uint32_t code = may_be_page ? lm_http_site_refusal(&access->hosts, host, head->origin) : 0;
     if (code) {
         refuse_site(io, connection, code, code == 421 ? host : head->origin);
         return false;

@@ -180,6 +180,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->wish.top = call->top;
     request->wish.route = call->route;
     if (request->turn_wanted != LM_TURN_BOUND) request->turn_wanted = call->turn;
+    request->is_timed = call->timeout_us > 0;
     request->owner = call->owner;
     request->owner_has_part = io->access->keys.count > 1;
     if (body->asked) lm_oip_request_copy(request->asked, body->asked);
@@ -286,9 +287,8 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     /* Which slot a request needs whose tensors are in shared memory, its JSON alone says. */
-    bool may_share = io->shared->shm && !lm_http_is_rows(call->route) &&
-                     !lm_http_is_texts(call->route) && !call->chunked && call->content_bytes > 0 &&
-                     call->content_bytes <= LM_HTTP_JSON_BYTES_MAX;
+    bool may_share = io->shared->shm && lm_http_is_tensors(call->route) && !call->chunked &&
+                     call->content_bytes > 0 && call->content_bytes <= LM_HTTP_JSON_BYTES_MAX;
     if (may_share && call->json_bytes < 0) call->json_bytes = (int64_t)call->content_bytes;
     bool is_whole = may_share && (uint64_t)call->json_bytes == call->content_bytes;
     bool has_blobs = call->json_bytes >= 0 && (uint64_t)call->json_bytes < call->content_bytes;

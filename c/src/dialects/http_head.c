@@ -127,8 +127,8 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
     struct lm_http_match match = {0};
     uint32_t found = (uint32_t)lm_http_find_route(head, &match);
     lm_http_count(io, connection);
-    const bool is_grpc = connection->dialect == LM_DIALECT_GRPC;
-    if (is_grpc && match.route == LM_ROUTE_INFER) match.route = LM_ROUTE_GRPC_INFER;
+    const bool is_rpc = lm_io_dialect(io, connection)->is_rpc;
+    if (is_rpc && match.route == LM_ROUTE_INFER) match.route = LM_ROUTE_GRPC_INFER;
     connection->in.call = (struct lm_http_call){
         .content_bytes = head->content_length,
         .json_bytes = head->json_bytes,
@@ -149,7 +149,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .from_page = lm_http_is_from_page(head),
     };
     connection->in.discard_bytes = head->content_length;
-    if (!is_grpc && lm_coding_is_message(connection->in.call.coding))
+    if (!is_rpc && lm_coding_is_message(connection->in.call.coding))
         connection->in.call.coding = LM_CODING_UNKNOWN;
     if (!check_body(io, connection, head)) return;
     if (found != 200) {

@@ -77,7 +77,7 @@ void lm_http_refuse_unread(struct lm_io *io, struct lm_connection *connection, u
 void lm_http_count(struct lm_io *io, const struct lm_connection *connection) {
     struct lm_io_counters *counters = &io->stats->io;
     lm_add_single_writer_u64(&counters->requests, 1);
-    if (connection->dialect == LM_DIALECT_GRPC) {
+    if (lm_io_dialect(io, connection)->is_rpc) {
         lm_add_single_writer_u64(&counters->grpc_requests, 1);
     } else if (lm_connection_is_stream(connection)) {
         lm_add_single_writer_u64(&counters->http2_requests, 1);

@@ -91,6 +91,9 @@ struct lm_dialect {
     /* The thread that ran the request: what only the dialect knows of its row. */
     void (*complete_row)(const struct lm_request *request, struct lm_trace_record *row);
     bool is_http; /* for the row's form, and what the end of a client's stream means */
+    /* Its requests are calls: no page of a browser makes them, a body may be a message of Protocol
+     * Buffers, and a missed deadline has a code of its own. */
+    bool is_rpc;
 };
 
 #endif

@@ -130,6 +130,7 @@ struct lm_request {
     uint8_t dialect;  /* enum lm_dialect_index */
     uint8_t outcome;  /* enum lm_outcome */
     bool is_unread;   /* as in lm_demand */
+    bool is_timed;    /* the head of an unread one says a deadline: the body's may only be sooner */
     bool last;        /* the connection ends after its reply */
     bool suspended;   /* of no cost yet: its body takes its time */
     bool placed;      /* counts against max_in_flight; whoever holds the slot may end that */

@@ -33,9 +33,9 @@ struct lm_grpc_plan {
     size_t json_bytes;
 };
 
-/* What the fields before the tensors ask, as JSON. `rest` are the bytes of the message from there
- * on, `tensor` those of the first tensor. false: the fields are none, or the JSON has no room, with
- * a sentence. A plan that is not plain has no JSON. */
+/* Writes the JSON that says what the fields before the tensors ask. `rest` are the bytes of the
+ * message from there on, `tensor` those of the first tensor. false: the fields are none, or the
+ * JSON has no room, with a sentence. A plan that is not plain has no JSON. */
 bool lm_grpc_plan(const uint8_t *head, size_t bytes, uint64_t rest, uint64_t tensor, char *json,
                   size_t room, struct lm_grpc_plan *plan_out, char *why, size_t why_bytes);
 

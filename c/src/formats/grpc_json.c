@@ -59,23 +59,6 @@ static void put_base64(struct lm_grpc_text *text, const void *bytes, size_t coun
     lm_grpc_puts(text, "\"");
 }
 
-static uint8_t type_of(const struct lm_grpc_field *field) {
-    switch ((enum lm_grpc_kind)field->kind) {
-    case LM_GRPC_STRING:
-    case LM_GRPC_BYTES:
-    case LM_GRPC_MESSAGE: return LM_PB_BYTES;
-    case LM_GRPC_FLOAT: return LM_PB_FIXED32;
-    case LM_GRPC_DOUBLE: return LM_PB_FIXED64;
-    case LM_GRPC_BOOL:
-    case LM_GRPC_INT32:
-    case LM_GRPC_INT64:
-    case LM_GRPC_UINT32:
-    case LM_GRPC_UINT64:
-    case LM_GRPC_ENUM: break;
-    }
-    return LM_PB_VARINT;
-}
-
 static void put_value_message(struct lm_grpc_text *text, const struct lm_grpc_message *message,
                               const void *bytes, size_t count);
 
@@ -112,7 +95,7 @@ static void put_list(struct lm_grpc_text *text, const struct lm_grpc_field *fiel
     struct lm_pb_reader reader = lm_pb_reader(bytes, count);
     struct lm_pb_field found;
     const char *before = "";
-    const uint8_t type = type_of(field);
+    const uint8_t type = lm_grpc_wire_type(field);
     lm_grpc_puts(text, "[");
     while (lm_pb_next(&reader, &found) && !text->is_full) {
         if (found.number != field->number) continue;
@@ -171,7 +154,7 @@ static void put_once(struct lm_grpc_text *text, const struct lm_grpc_field *fiel
     struct lm_pb_field found, last = {.bytes = (const uint8_t *)""};
     while (lm_pb_next(&reader, &found)) {
         if (found.number != field->number) continue;
-        text->is_bad = text->is_bad || found.type != type_of(field);
+        text->is_bad = text->is_bad || found.type != lm_grpc_wire_type(field);
         last = found;
     }
     check(text, &reader);

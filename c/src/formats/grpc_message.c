@@ -31,7 +31,7 @@ static void expect(struct reader *r, char byte) {
     if (!eat(r, byte)) r->is_bad = true;
 }
 
-/* What stands between quotes, as it stands there. */
+/* Reads a string. Returns the bytes between its quotes, with their escapes. */
 static struct lm_slice quoted(struct reader *r) {
     expect(r, '"');
     const char *start = r->at;
@@ -164,12 +164,6 @@ static void put_number(struct lm_pb_writer *writer, const struct lm_grpc_field *
     }
 }
 
-static uint8_t type_of(const struct lm_grpc_field *field) {
-    return field->kind == LM_GRPC_FLOAT    ? LM_PB_FIXED32
-           : field->kind == LM_GRPC_DOUBLE ? LM_PB_FIXED64
-                                           : LM_PB_VARINT;
-}
-
 static bool is_number(const struct lm_grpc_field *field) {
     return field->kind != LM_GRPC_STRING && field->kind != LM_GRPC_BYTES &&
            field->kind != LM_GRPC_MESSAGE;
@@ -213,7 +207,7 @@ static const struct lm_grpc_field *field_of_value(struct reader *r,
 static void put_one(struct reader *r, const struct lm_grpc_field *field) {
     if (is_number(field)) {
         const uint64_t value = read_number(r, field);
-        lm_pb_put_tag(r->writer, field->number, type_of(field));
+        lm_pb_put_tag(r->writer, field->number, lm_grpc_wire_type(field));
         put_number(r->writer, field, value);
         return;
     }
@@ -328,19 +322,12 @@ static void put_message(struct reader *r, const struct lm_grpc_message *message)
 
 /* ---- replies ---- */
 
-/* Whether the JSON is the value of the reply's only field, and not an object that has it. */
-static bool is_wrapped(enum lm_grpc_method_index method) {
-    return method == LM_GRPC_MODEL_CONFIG || method == LM_GRPC_REPOSITORY_INDEX ||
-           method == LM_GRPC_SYSTEM_SHM_STATUS || method == LM_GRPC_CUDA_SHM_STATUS ||
-           method == LM_GRPC_TRACE_SETTING || method == LM_GRPC_LOG_SETTINGS;
-}
-
 bool lm_grpc_from_json(enum lm_grpc_method_index method, const char *json, size_t bytes,
                        struct lm_pb_writer *writer) {
     const struct lm_grpc_message *reply = lm_grpc_methods[method].reply;
     struct reader r = {.at = json, .end = json + bytes, .writer = writer};
     if (peek(&r) == '\0') return true; /* nothing is said, and the message has nothing */
-    if (is_wrapped(method)) {
+    if (lm_grpc_methods[method].form == LM_GRPC_AS_VALUE) {
         put_field(&r, &reply->fields[0]);
     } else {
         put_message(&r, reply);

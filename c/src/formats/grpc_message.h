@@ -19,7 +19,7 @@ bool lm_grpc_from_json(enum lm_grpc_method_index method, const char *json, size_
  * there are, or -1 as false above. */
 int lm_grpc_from_infer_json(const char *json, size_t bytes, struct lm_pb_writer *writer,
                             uint64_t *sizes);
-/* What an error's JSON says, terminated; without JSON, the text itself. */
+/* Writes the sentence of an error's JSON, terminated; of a text that is no JSON, the text. */
 void lm_grpc_error_text(const char *json, size_t bytes, char *out, size_t room);
 
 #endif

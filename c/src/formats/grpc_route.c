@@ -3,7 +3,7 @@
 
 #include "wire/http_scan.h"
 
-/* What of a message goes to the body. */
+/* The part of a message that becomes the request's body. */
 enum body { NO_BODY, ALL_FIELDS, FIRST_FIELD };
 
 /* In a path, `*` is the name's place and `#` the version's, where one is said. */

@@ -6,11 +6,6 @@
 
 #include "formats/grpc_json.h"
 
-/* Whether the message brings tensors, whose bytes are not looked at here (grpc_infer.h). */
-static inline bool lm_grpc_infers(uint8_t method) {
-    return method == LM_GRPC_MODEL_INFER || method == LM_GRPC_MODEL_STREAM_INFER;
-}
-
 /* Writes the first line, of which `message` has the model's name and version, and to `body` what
  * the request brings. Returns NULL, or a sentence why there is no such request. */
 const char *lm_grpc_route(enum lm_grpc_method_index method, const uint8_t *message, size_t bytes,

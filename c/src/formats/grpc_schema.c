@@ -347,43 +347,52 @@ const char *const lm_grpc_services[LM_GRPC_SERVICES] = {
     [LM_GRPC_REFLECTION] = "grpc.reflection.v1.ServerReflection",
     [LM_GRPC_REFLECTION_ALPHA] = "grpc.reflection.v1alpha.ServerReflection"};
 
-#define METHOD(name, request, reply) {LM_GRPC_INFERENCE, name, &(request), &(reply), false, false}
+#define METHOD(form, name, request, reply) \
+    {LM_GRPC_INFERENCE, LM_GRPC_AS_##form, name, &(request), &(reply), false, false}
 
 const struct lm_grpc_method lm_grpc_methods[LM_GRPC_METHODS] = {
-    [LM_GRPC_SERVER_LIVE] = METHOD("ServerLive", server_live_request, server_live_response),
-    [LM_GRPC_SERVER_READY] = METHOD("ServerReady", server_ready_request, server_ready_response),
-    [LM_GRPC_MODEL_READY] = METHOD("ModelReady", model_ready_request, model_ready_response),
+    [LM_GRPC_SERVER_LIVE] = METHOD(TRUTH, "ServerLive", server_live_request, server_live_response),
+    [LM_GRPC_SERVER_READY] =
+        METHOD(TRUTH, "ServerReady", server_ready_request, server_ready_response),
+    [LM_GRPC_MODEL_READY] = METHOD(TRUTH, "ModelReady", model_ready_request, model_ready_response),
     [LM_GRPC_SERVER_METADATA] =
-        METHOD("ServerMetadata", server_metadata_request, server_metadata_response),
+        METHOD(FIELDS, "ServerMetadata", server_metadata_request, server_metadata_response),
     [LM_GRPC_MODEL_METADATA] =
-        METHOD("ModelMetadata", model_metadata_request, model_metadata_response),
-    [LM_GRPC_MODEL_INFER] = METHOD("ModelInfer", lm_grpc_infer_request, lm_grpc_infer_response),
-    [LM_GRPC_MODEL_STREAM_INFER] = {LM_GRPC_INFERENCE, "ModelStreamInfer", &lm_grpc_infer_request,
-                                    &stream_response, true, true},
-    [LM_GRPC_MODEL_CONFIG] = METHOD("ModelConfig", model_config_request, model_config_response),
-    [LM_GRPC_MODEL_STATISTICS] = METHOD("ModelStatistics", statistics_request, statistics_response),
-    [LM_GRPC_REPOSITORY_INDEX] = METHOD("RepositoryIndex", index_request, index_response),
-    [LM_GRPC_MODEL_LOAD] = METHOD("RepositoryModelLoad", load_request, load_response),
-    [LM_GRPC_MODEL_UNLOAD] = METHOD("RepositoryModelUnload", unload_request, unload_response),
+        METHOD(FIELDS, "ModelMetadata", model_metadata_request, model_metadata_response),
+    [LM_GRPC_MODEL_INFER] =
+        METHOD(TENSORS, "ModelInfer", lm_grpc_infer_request, lm_grpc_infer_response),
+    [LM_GRPC_MODEL_STREAM_INFER] = {LM_GRPC_INFERENCE, LM_GRPC_AS_TENSORS, "ModelStreamInfer",
+                                    &lm_grpc_infer_request, &stream_response, true, true},
+    [LM_GRPC_MODEL_CONFIG] =
+        METHOD(VALUE, "ModelConfig", model_config_request, model_config_response),
+    [LM_GRPC_MODEL_STATISTICS] =
+        METHOD(FIELDS, "ModelStatistics", statistics_request, statistics_response),
+    [LM_GRPC_REPOSITORY_INDEX] = METHOD(VALUE, "RepositoryIndex", index_request, index_response),
+    [LM_GRPC_MODEL_LOAD] = METHOD(FIELDS, "RepositoryModelLoad", load_request, load_response),
+    [LM_GRPC_MODEL_UNLOAD] =
+        METHOD(FIELDS, "RepositoryModelUnload", unload_request, unload_response),
     [LM_GRPC_SYSTEM_SHM_STATUS] =
-        METHOD("SystemSharedMemoryStatus", system_status_request, system_status_response),
-    [LM_GRPC_SYSTEM_SHM_REGISTER] =
-        METHOD("SystemSharedMemoryRegister", system_register_request, system_register_response),
-    [LM_GRPC_SYSTEM_SHM_UNREGISTER] = METHOD("SystemSharedMemoryUnregister",
+        METHOD(VALUE, "SystemSharedMemoryStatus", system_status_request, system_status_response),
+    [LM_GRPC_SYSTEM_SHM_REGISTER] = METHOD(FIELDS, "SystemSharedMemoryRegister",
+                                           system_register_request, system_register_response),
+    [LM_GRPC_SYSTEM_SHM_UNREGISTER] = METHOD(FIELDS, "SystemSharedMemoryUnregister",
                                              system_unregister_request, system_unregister_response),
     [LM_GRPC_CUDA_SHM_STATUS] =
-        METHOD("CudaSharedMemoryStatus", cuda_status_request, cuda_status_response),
+        METHOD(VALUE, "CudaSharedMemoryStatus", cuda_status_request, cuda_status_response),
     [LM_GRPC_CUDA_SHM_REGISTER] =
-        METHOD("CudaSharedMemoryRegister", cuda_register_request, cuda_register_response),
-    [LM_GRPC_CUDA_SHM_UNREGISTER] =
-        METHOD("CudaSharedMemoryUnregister", cuda_unregister_request, cuda_unregister_response),
-    [LM_GRPC_TRACE_SETTING] = METHOD("TraceSetting", trace_request, trace_response),
-    [LM_GRPC_LOG_SETTINGS] = METHOD("LogSettings", log_request, log_response),
-    [LM_GRPC_CHECK] = {LM_GRPC_HEALTH, "Check", &check_request, &check_response, false, false},
-    [LM_GRPC_WATCH] = {LM_GRPC_HEALTH, "Watch", &check_request, &check_response, false, true},
-    [LM_GRPC_REFLECT] = {LM_GRPC_REFLECTION, "ServerReflectionInfo", NULL, NULL, true, true},
-    [LM_GRPC_REFLECT_ALPHA] = {LM_GRPC_REFLECTION_ALPHA, "ServerReflectionInfo", NULL, NULL, true,
-                               true},
+        METHOD(FIELDS, "CudaSharedMemoryRegister", cuda_register_request, cuda_register_response),
+    [LM_GRPC_CUDA_SHM_UNREGISTER] = METHOD(FIELDS, "CudaSharedMemoryUnregister",
+                                           cuda_unregister_request, cuda_unregister_response),
+    [LM_GRPC_TRACE_SETTING] = METHOD(VALUE, "TraceSetting", trace_request, trace_response),
+    [LM_GRPC_LOG_SETTINGS] = METHOD(VALUE, "LogSettings", log_request, log_response),
+    [LM_GRPC_CHECK] = {LM_GRPC_HEALTH, LM_GRPC_AS_HEALTH, "Check", &check_request, &check_response,
+                       false, false},
+    [LM_GRPC_WATCH] = {LM_GRPC_HEALTH, LM_GRPC_AS_HEALTH, "Watch", &check_request, &check_response,
+                       false, true},
+    [LM_GRPC_REFLECT] = {LM_GRPC_REFLECTION, LM_GRPC_AS_IT_IS, "ServerReflectionInfo", NULL, NULL,
+                         true, true},
+    [LM_GRPC_REFLECT_ALPHA] = {LM_GRPC_REFLECTION_ALPHA, LM_GRPC_AS_IT_IS, "ServerReflectionInfo",
+                               NULL, NULL, true, true},
 };
 
 enum lm_grpc_method_index lm_grpc_find_method(const char *path, size_t bytes) {

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "wire/protobuf.h"
+
 enum lm_grpc_kind {
     LM_GRPC_STRING,
     LM_GRPC_BYTES,
@@ -91,8 +93,19 @@ enum lm_grpc_method_index {
     LM_GRPC_METHODS
 };
 
+/* How what HTTP answers becomes the reply's message. */
+enum lm_grpc_form {
+    LM_GRPC_AS_FIELDS,  /* the JSON's fields are the message's */
+    LM_GRPC_AS_VALUE,   /* the JSON is the value of the message's only field */
+    LM_GRPC_AS_TENSORS, /* as AS_FIELDS, with tensors behind: an inference */
+    LM_GRPC_AS_TRUTH,   /* yes or no: the code says which */
+    LM_GRPC_AS_HEALTH,  /* grpc.health.v1's words: the code says which */
+    LM_GRPC_AS_IT_IS    /* it is a message already */
+};
+
 struct lm_grpc_method {
     uint8_t service; /* enum lm_grpc_service_index */
+    uint8_t form;    /* enum lm_grpc_form */
     const char *name;
     const struct lm_grpc_message *request, *reply; /* NULL: reflection's own (grpc_describe.h) */
     bool asks_many, answers_many;                  /* a stream of messages */
@@ -104,6 +117,29 @@ extern const struct lm_grpc_method lm_grpc_methods[LM_GRPC_METHODS];
 
 /* The method of a path, "/package.Service/Method"; LM_GRPC_METHODS: there is none. */
 enum lm_grpc_method_index lm_grpc_find_method(const char *path, size_t bytes);
+
+/* How one of its values stands in a message: LM_PB_*. */
+static inline uint8_t lm_grpc_wire_type(const struct lm_grpc_field *field) {
+    switch ((enum lm_grpc_kind)field->kind) {
+    case LM_GRPC_STRING:
+    case LM_GRPC_BYTES:
+    case LM_GRPC_MESSAGE: return LM_PB_BYTES;
+    case LM_GRPC_FLOAT: return LM_PB_FIXED32;
+    case LM_GRPC_DOUBLE: return LM_PB_FIXED64;
+    case LM_GRPC_BOOL:
+    case LM_GRPC_INT32:
+    case LM_GRPC_INT64:
+    case LM_GRPC_UINT32:
+    case LM_GRPC_UINT64:
+    case LM_GRPC_ENUM: break;
+    }
+    return LM_PB_VARINT;
+}
+
+/* Whether a call brings tensors, which are not looked at where the message becomes a request. */
+static inline bool lm_grpc_infers(enum lm_grpc_method_index method) {
+    return lm_grpc_methods[method].form == LM_GRPC_AS_TENSORS;
+}
 
 /* A field by its name, or by its number; NULL: the message has none such. */
 static inline const struct lm_grpc_field *lm_grpc_field_named(const struct lm_grpc_message *message,

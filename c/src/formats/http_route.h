@@ -78,9 +78,12 @@ static inline bool lm_http_is_tokens(uint8_t route) {
 static inline bool lm_http_body_names_model(uint8_t route) {
     return lm_http_is_texts(route) && route != LM_ROUTE_ENTITIES;
 }
+/* Whether it asks as the Open Inference Protocol does. */
+static inline bool lm_http_is_tensors(uint8_t route) {
+    return route == LM_ROUTE_INFER || route == LM_ROUTE_GRPC_INFER;
+}
 static inline bool lm_http_is_inference(uint8_t route) {
-    return route == LM_ROUTE_INFER || route == LM_ROUTE_GRPC_INFER || lm_http_is_rows(route) ||
-           lm_http_is_texts(route);
+    return lm_http_is_tensors(route) || lm_http_is_rows(route) || lm_http_is_texts(route);
 }
 
 enum {

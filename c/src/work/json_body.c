@@ -18,7 +18,7 @@ void lm_json_body_receive(struct lm_request *request, size_t room, const char *t
     if (text_bytes) memcpy(body->text, text, text_bytes);
 }
 
-/* What the text holds comes behind it, and is the text then. */
+/* Decodes the body's text into memory behind it. The decoded text is the body's text then. */
 static enum lm_status inflate(struct lm_inflater *inflater, struct lm_body *body,
                               struct lm_slot *slot, enum lm_coding coding, char *why,
                               size_t why_bytes) {
@@ -88,7 +88,9 @@ static enum lm_status place_tensors(struct lm_request *request, const size_t *st
 static void take_timeout(struct lm_request *request) {
     const uint64_t timeout_us = request->asked->timeout_us;
     if (timeout_us == 0) return;
-    request->deadline_ns = lm_deadline_after(request->started_ns, timeout_us);
+    const uint64_t deadline_ns = lm_deadline_after(request->started_ns, timeout_us);
+    if (request->is_timed && request->deadline_ns < deadline_ns) return;
+    request->deadline_ns = deadline_ns;
     /* relaxed: seen a sweep later at worst */
     lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
 }

@@ -3,15 +3,16 @@ messages in every form that Protocol Buffers allow, and clients that break the p
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 import hashlib
+import json
 import queue
 import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ import onnx
 import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
+import tritons
 import web
 from conftest import Serve
 from google.protobuf import descriptor_pool
@@ -120,18 +122,12 @@ def channel(server: Server) -> Iterator[grpc.Channel]:
 
 
 def inputs_of(arrays: Mapping[str, np.ndarray]) -> list[Any]:
-    inputs = []
-    for name, array in arrays.items():
-        one = triton.InferInput(name, array.shape, utils.np_to_triton_dtype(array.dtype))
-        one.set_data_from_numpy(array)
-        inputs.append(one)
-    return inputs
+    return tritons.inputs_of(triton, arrays)
 
 
 def refused(client: Any, what: str, *given: Any, **named: Any) -> tuple[str, str]:
-    with pytest.raises(utils.InferenceServerException) as caught:
-        getattr(client, what)(*given, **named)
-    return str(caught.value.status()), str(caught.value.message())
+    error = tritons.refused(client, what, *given, **named)
+    return str(error.status()), str(error.message())
 
 
 def code(name: str) -> str:
@@ -320,33 +316,43 @@ def test_errors(client: Any) -> None:
     assert refused(client, "infer", "double", large)[0] == code("RESOURCE_EXHAUSTED")
 
 
-def test_deadlines(client: Any, server: Server) -> None:
-    """The request's own, which the server keeps; the call's, which it is told of too."""
+@contextlib.contextmanager
+def is_busy(server: Server) -> Iterator[None]:
+    """All workers have something to do meanwhile, and are answered afterwards."""
     before = server.figures().requests
     busy = [Http(server.port) for _ in range(4)]
     for one in busy:
         one.send(web.infer("slow", {"x": np.array([3000], "<i8")}))
     eventually(lambda: server.figures().requests >= before + 4, "the load")
-    status, said = refused(client, "infer", "double", inputs_of({"x": X}), timeout=1)
-    assert (status, "deadline" in said) == (code("DEADLINE_EXCEEDED"), True)
+    yield
     for one in busy:
         assert one.answer().code == 200
         one.close()
 
 
+def test_deadlines(client: Any, server: Server) -> None:
+    """The request's own, which the server keeps; the call's, which it is told of too."""
+    with is_busy(server):
+        status, said = refused(client, "infer", "double", inputs_of({"x": X}), timeout=1)
+        assert (status, "deadline" in said) == (code("DEADLINE_EXCEEDED"), True)
+
+
 def test_the_calls_deadline_reaches_the_server(server: Server) -> None:
     head = call_head("ModelInfer", ("grpc-timeout", "1u"))
-    busy = [Http(server.port) for _ in range(4)]
-    before = server.figures().requests
-    for one in busy:
-        one.send(web.infer("slow", {"x": np.array([3000], "<i8")}))
-    eventually(lambda: server.figures().requests >= before + 4, "the load")
-    with Raw(server.port) as link:
+    with is_busy(server), Raw(server.port) as link:
         link.send(head + frame(DATA, 1, framed(request("double", {"x": X})), END_STREAM))
         assert status_in(link.until(HEADERS, 1)) == DEADLINE
-    for one in busy:
-        one.answer()
-        one.close()
+
+
+def test_the_sooner_deadline_counts(server: Server) -> None:
+    """Of the head's and the body's, which a worker reads when the head's is known already."""
+    body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [30000]}]}
+    with Http(server.port) as http:
+        for head, said in (("20m", 60_000_000), ("1M", 20_000)):
+            text = json.dumps({**body, "parameters": {"timeout": said}}).encode()
+            answer = http.query(web.post(web.path("slow"), text, f"Grpc-Timeout: {head}"))
+            assert (answer.code, b"deadline" in answer.body) == (503, True), head
+    server.wait_until_idle()
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
@@ -366,17 +372,7 @@ def test_compressed_messages(client: Any, algorithm: str) -> None:
 
 
 def test_many_at_once(server: Server) -> None:
-    async def ask(client: Any, number: int) -> None:
-        x = X + np.float32(number)
-        result = await client.infer("double", inputs_of({"x": x}), request_id=f"n{number}")
-        assert result.get_response().id == f"n{number}"
-        np.testing.assert_array_equal(result.as_numpy("y"), x + x)
-
-    async def everybody() -> None:
-        async with triton_aio.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
-            await asyncio.gather(*(ask(client, number) for number in range(200)))
-
-    asyncio.run(everybody())
+    tritons.ask_many(triton_aio, server.port, X, [{}] * 200, attrgetter("id"))
     server.check_idle()
 
 

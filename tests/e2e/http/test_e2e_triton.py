@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import onnxruntime as ort
 import pytest
 import tritonclient.http as http_client
 import tritonclient.http.aio as aio_client
+import tritons
 import web
 from harness import ROOT, Server, eventually
 from ml_dtypes import bfloat16  # onnx brings it
@@ -99,12 +101,7 @@ def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def inputs_of(arrays: Mapping[str, np.ndarray], binary: bool = True) -> list[Any]:
-    inputs = []
-    for name, array in arrays.items():
-        one = http_client.InferInput(name, array.shape, utils.np_to_triton_dtype(array.dtype))
-        one.set_data_from_numpy(array, binary_data=binary)
-        inputs.append(one)
-    return inputs
+    return tritons.inputs_of(http_client, arrays, binary_data=binary)
 
 
 def requested_outputs(*names: str, binary: bool = True, classes: int = 0) -> list[Any]:
@@ -121,9 +118,7 @@ def expected(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
 
 
 def refused(client: Any, what: str, *given: Any, **named: Any) -> str:
-    with pytest.raises(utils.InferenceServerException) as caught:
-        getattr(client, what)(*given, **named)
-    return str(caught.value)
+    return str(tritons.refused(client, what, *given, **named))
 
 
 X = np.arange(32, dtype="<f4").reshape(2, 16)
@@ -409,19 +404,8 @@ def test_many_at_once_on_gevent(server: Server) -> None:
 
 
 def test_many_at_once_on_asyncio(server: Server) -> None:
-    async def ask(client: Any, number: int) -> None:
-        x = X + np.float32(number)
-        result = await client.infer(
-            "double", inputs_of({"x": x}, number % 2 == 0), request_id=f"n{number}"
-        )
-        assert result.get_response()["id"] == f"n{number}"
-        np.testing.assert_array_equal(result.as_numpy("y"), x + x)
-
-    async def everybody() -> None:
-        async with aio_client.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
-            await asyncio.gather(*(ask(client, number) for number in range(64)))
-
-    asyncio.run(everybody())
+    ways = [{"binary_data": number % 2 == 0} for number in range(64)]
+    tritons.ask_many(aio_client, server.port, X, ways, itemgetter("id"))
     server.check_idle()
 
 
