@@ -337,7 +337,7 @@ MUTANTS = (
     # HTTP.
     Mutant(
         "two HTTP requests at a time",
-        "dialects/http.h",
+        "dialects/http.c",
         ".one_at_a_time = true",
         ".one_at_a_time = false",
     ),

@@ -3,4 +3,5 @@
 
 #include "dialects/http.h"
 
-const struct lm_dialect lm_grpc = {.name = "grpc", .is_rpc = true, LM_HTTP_ENTRIES};
+const struct lm_dialect lm_grpc = {
+    .name = "grpc", .one_at_a_time = true, .is_rpc = true, LM_HTTP_ENTRIES};

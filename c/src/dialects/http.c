@@ -94,4 +94,4 @@ void lm_http_complete_row(const struct lm_request *request, struct lm_trace_reco
     row->http_id[bytes] = '\0';
 }
 
-const struct lm_dialect lm_http = {.name = "http", LM_HTTP_ENTRIES};
+const struct lm_dialect lm_http = {.name = "http", .one_at_a_time = true, LM_HTTP_ENTRIES};
