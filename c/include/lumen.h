@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 13u
+#define LUMEN_ABI_VERSION 14u
 
 enum {
     LUMEN_OK = 0,
@@ -79,8 +79,9 @@ enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
 /* What becomes of a request beyond max_in_flight: status 4 / HTTP 503 at once, or it is not read
  * until there is room. */
 enum { LUMEN_OVERLOAD_REFUSE = 0, LUMEN_OVERLOAD_WAIT = 1 };
-/* Flags: may use the control endpoints from anywhere; its texts give way to all others. */
-enum { LUMEN_KEY_ADMIN = 1, LUMEN_KEY_BULK = 2, LUMEN_KEY_FLAGS = 3 };
+/* Flags: may use the control endpoints from anywhere; its texts give way to all others; it is not
+ * of a token, but of the name in a client's certificate. */
+enum { LUMEN_KEY_ADMIN = 1, LUMEN_KEY_BULK = 2, LUMEN_KEY_SUBJECT = 4, LUMEN_KEY_FLAGS = 7 };
 
 enum {
     LUMEN_WORKERS_MAX = 64,
@@ -100,6 +101,7 @@ enum {
     LUMEN_SLOT_CLASSES_MAX = 16,
     LUMEN_KEYS_MAX = 256,
     LUMEN_HOSTS_MAX = 32,
+    LUMEN_CERTIFICATES_MAX = 32,
     LUMEN_PROVIDERS_MAX = 8, /* of a model */
     LUMEN_PROVIDER_OPTIONS_MAX = 64
 };
@@ -107,7 +109,7 @@ enum {
 /* A client's key. Without any key nobody is asked for one. */
 typedef struct lumen_key_config {
     const char *name;     /* for messages and metrics, 1..63 bytes */
-    uint8_t sha256[32];   /* of the token: the token itself is nowhere kept */
+    uint8_t sha256[32];   /* of the token, which is nowhere kept; or of the certificate's name */
     double rate;          /* requests a second; 0: no limit */
     double token_rate;    /* tokens of texts a second; 0: no limit */
     uint64_t models;      /* bit m: may use the m-th model added; all ones: every model */
@@ -475,6 +477,37 @@ typedef struct lumen_slot_class {
     uint32_t reserved;
 } lumen_slot_class;
 
+/* A certificate that the server shows, and its key. */
+typedef struct lumen_certificate {
+    const char *certificate; /* PEM: the server's own, then those that lead to its authority's */
+    const char *key;         /* PEM, without a password */
+    const char *source;      /* where they come from, for messages */
+    const char *const *hosts; /* names that it is for, "*.example.org" too; none: those it says */
+    uint32_t host_count;
+    uint32_t reserved;
+} lumen_certificate;
+
+/* Clients that need no certificate, that may show one, that must. */
+enum { LUMEN_TLS_CLIENTS_ANY = 0, LUMEN_TLS_CLIENTS_ASKED = 1, LUMEN_TLS_CLIENTS_CERTIFIED = 2 };
+
+typedef struct lumen_tls_config {
+    uint32_t port;                         /* 0: any, see lumen_info.tls_port */
+    uint32_t only;                         /* 1: nobody listens on lumen_config.port */
+    uint32_t clients;                      /* LUMEN_TLS_CLIENTS_* */
+    uint32_t certificate_count;            /* 1..LUMEN_CERTIFICATES_MAX */
+    const lumen_certificate *certificates; /* the first: for clients that name no host of others */
+    const char *client_ca; /* PEM: the authorities of clients' certificates; NULL: none */
+} lumen_tls_config;
+
+/* What a certificate says. */
+typedef struct lumen_certificate_info {
+    int64_t not_before; /* unix time, seconds */
+    int64_t not_after;
+    uint32_t is_rsa; /* 1: handshakes take three times as long as with P-256 */
+    uint32_t reserved;
+    char names[1024]; /* the DNS names that it is for, with spaces between them */
+} lumen_certificate_info;
+
 /* What lumen_start arrived at. */
 typedef struct lumen_info {
     uint32_t port;
@@ -485,6 +518,8 @@ typedef struct lumen_info {
     uint64_t ready_us;    /* from lumen_open to ready */
     uint32_t slots;
     uint32_t slot_class_count;
+    uint32_t tls_port; /* 0: none */
+    uint32_t reserved;
     lumen_slot_class slot_classes[LUMEN_SLOT_CLASSES_MAX]; /* of one I/O thread */
     int32_t worker_cpus[LUMEN_WORKERS_MAX];                /* -1: not pinned */
     char io_backend[16];                                   /* "io_uring" or "epoll" */
@@ -621,6 +656,17 @@ LUMEN_API int lumen_start(lumen_server *server);
 /* Before lumen_start: where this program has its metrics page, for the page at / to say; 0: none.
  */
 LUMEN_API int lumen_set_metrics_port(lumen_server *server, uint32_t port);
+/* Before lumen_start: the server speaks TLS, on a port of its own. While it serves: other
+ * certificates and authorities, from the next handshake on; the ports stay. Everything is copied.
+ * On an error nothing has changed. LUMEN_E_UNSUPPORTED: the system has no OpenSSL 3. */
+LUMEN_API int lumen_set_tls(lumen_server *server, const lumen_tls_config *config);
+/* What a certificate says; any thread. Only `certificate` and `source` are looked at. */
+LUMEN_API int lumen_look_at_certificate(const lumen_certificate *certificate,
+                                        lumen_certificate_info *info_out);
+/* For trying: a certificate that signs itself, for 90 days, and its key, both PEM. `names` as in
+ * OpenSSL's subjectAltName: "DNS:localhost,IP:127.0.0.1". Any thread. */
+LUMEN_API int lumen_make_certificate(const char *names, char *certificate_out, char *key_out,
+                                     uint32_t capacity);
 /* For a model with LUMEN_ISOLATION_PROCESS, before lumen_start or later, what its next process
  * needs: the caller starts that and reports it with lumen_process_started; lumen_process_is_up then
  * says 1 once it takes requests, and 0 before. When it has ended, and before it is reaped, the

@@ -31,6 +31,8 @@
 #include "flow/slot_wait.h"
 #include "flow/submit.h"
 #include "flow/threads.h"
+#include "flow/tls.h"
+#include "flow/tls_turn.h"
 #include "io_due.h"
 #include "work/own.h"
 #include "work/worker_open.h"
@@ -69,6 +71,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (!code) code = lm_request_lists_hold(io->models->lists, io);
     if (!code) code = lm_http_open(io);
     if (!code) code = lm_http2_open(io, connections);
+    if (!code) code = lm_tls_open(io);
     for (uint32_t m = 0; !code && m < io->models->count; m++)
         code = lm_io_model_open(io, io->models->models[m]);
     return code;
@@ -87,6 +90,7 @@ void lm_io_close(struct lm_io *io) {
     io->fd_store = NULL;
     lm_accept_close_listeners(io);
     lm_accept_refuse_assigned(io);
+    lm_tls_side_close(io);
     lm_mpmc_close(&io->returns);
     lm_spsc_close(&io->ready);
     lm_spsc_close(&io->own);
@@ -116,23 +120,13 @@ static bool is_drained(const struct lm_io *io) {
            !io->accepts_armed;
 }
 
-/* A descriptor is asked for, or a request waits for its bytes. */
+/* A descriptor is asked for, a request waits for its bytes, or records are here. */
 static void readable(struct lm_io *io, const struct lm_completion *completion) {
-    if (lm_io_connection(io, completion->index)->in.read_state == LM_READ_DESCRIPTOR) {
-        lm_receive_readable(io, completion);
-    } else {
-        lm_slot_wait_readable(io, completion);
-    }
-}
-
-/* A reply, or what a connection sends of its streams. */
-static void sent(struct lm_io *io, const struct lm_completion *completion) {
     struct lm_connection *connection = lm_io_connection(io, completion->index);
-    const struct lm_dialect *dialect = lm_io_dialect(io, connection);
-    if (dialect->sent) {
-        dialect->sent(io, connection, completion);
-    } else {
-        lm_reply_completed(io, completion);
+    if (connection->in.read_state == LM_READ_DESCRIPTOR) {
+        lm_receive_readable(io, completion);
+    } else if (!lm_tls_readable(io, completion)) {
+        lm_slot_wait_readable(io, completion);
     }
 }
 
@@ -142,7 +136,9 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     case LM_OP_RECV_HEADER:
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
     case LM_OP_READABLE: readable(io, completion); break;
-    case LM_OP_SEND: sent(io, completion); break;
+    case LM_OP_SEND:
+        if (!lm_tls_sent(io, completion)) lm_reply_sent(io, completion);
+        break;
     case LM_OP_CONNECT: /* the server dials nobody */
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */
@@ -189,6 +185,7 @@ static int run(struct lm_io *io) {
     for (;;) {
         uint64_t woke_ns = io->now_ns;
         io->parses_left = LM_PARSES_PER_TURN;
+        lm_tls_begin_turn(io);
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         lm_advance_all(io); /* first: what came in time has no deadline any more */

@@ -11,6 +11,7 @@
 #include "flow/region.h"
 #include "flow/slot_wait.h"
 #include "flow/timers.h"
+#include "flow/tls_turn.h"
 #include "work/watchdog.h"
 
 #define TICK_NS (LM_TICK_MS * 1000000ull)
@@ -129,6 +130,7 @@ static const struct duty {
     {.sleep_ns = own_ns},
     {.sleep_ns = accept_ns},
     {.run = lm_accept_take_assigned}, /* the accepting thread wakes this one */
+    {.run = lm_tls_take_greeted},     /* so does that of the handshakes */
     {.run = lm_watchdog_run},
     {.sleep_ns = connections_ns, .run = lm_timers_expire},
     {.list = LM_LIST_LINGERING, .list_ns = TICK_NS},

@@ -288,5 +288,7 @@ def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
         models=u64("models", mask),
         burst=u32("burst", burst_of(key.rate, key.burst)),
         token_burst=u32("token_burst", burst_of(key.token_rate, key.token_burst)),
-        flags=structs.KEY_ADMIN * key.admin | structs.KEY_BULK * key.bulk,
+        flags=structs.KEY_ADMIN * key.admin
+        | structs.KEY_BULK * key.bulk
+        | structs.KEY_SUBJECT * (key.subject is not None),
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from lumen_uring.ring import library, onnxruntime_path, structs
+from lumen_uring.ring.certificates import Tls
 from lumen_uring.ring.config_struct import EnginePlace, native_config, native_model
 from lumen_uring.ring.description import Description
 from lumen_uring.ring.errands import Errands
@@ -25,7 +26,7 @@ from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConf
 from lumen_uring.settings.schema import Config
 
 
-class Engine(Description, LiveModels, Errands, Processes):
+class Engine(Description, LiveModels, Errands, Processes, Tls):
     """A server of the C library: open, add models, start, stop, wait, close.
 
     Args:

@@ -13,13 +13,14 @@ from ctypes import (
     c_double,
     c_float,
     c_int32,
+    c_int64,
     c_uint8,
     c_uint32,
     c_uint64,
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 13
+ABI_VERSION: Final = 14
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -36,6 +37,7 @@ ERROR_NAMES: Final[dict[int, str]] = {
 
 KEY_ADMIN: Final = 1
 KEY_BULK: Final = 2
+KEY_SUBJECT: Final = 4
 LOAD_GENTLY: Final = 1
 KEY_ALL_MODELS: Final = 2**64 - 1
 
@@ -297,6 +299,44 @@ class LumenRule(ctypes.Structure):
     ]
 
 
+class LumenCertificate(ctypes.Structure):
+    """lumen_certificate: one that the server shows, and its key."""
+
+    _fields_ = [
+        ("certificate", c_char_p),
+        ("key", c_char_p),
+        ("source", c_char_p),
+        ("hosts", ctypes.POINTER(c_char_p)),
+        ("host_count", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class LumenTlsConfig(ctypes.Structure):
+    """lumen_tls_config: a port where clients speak TLS."""
+
+    _fields_ = [
+        ("port", c_uint32),
+        ("only", c_uint32),
+        ("clients", c_uint32),
+        ("certificate_count", c_uint32),
+        ("certificates", ctypes.POINTER(LumenCertificate)),
+        ("client_ca", c_char_p),
+    ]
+
+
+class LumenCertificateInfo(ctypes.Structure):
+    """lumen_certificate_info: what a certificate says."""
+
+    _fields_ = [
+        ("not_before", c_int64),
+        ("not_after", c_int64),
+        ("is_rsa", c_uint32),
+        ("reserved", c_uint32),
+        ("names", c_char * 1024),
+    ]
+
+
 class LumenProcess(ctypes.Structure):
     """lumen_process: what the process of a model needs to know."""
 
@@ -345,6 +385,8 @@ class LumenInfo(ctypes.Structure):
         ("ready_us", c_uint64),
         ("slots", c_uint32),
         ("slot_class_count", c_uint32),
+        ("tls_port", c_uint32),
+        ("reserved", c_uint32),
         ("slot_classes", LumenSlotClass * SLOT_CLASSES_MAX),
         ("worker_cpus", c_int32 * WORKERS_MAX),
         ("io_backend", c_char * 16),

@@ -63,6 +63,8 @@ def banner(
     lines = [f"Lumen {__version__} serves on {host}:{info.port} (ONNX Runtime {info.ort_version})"]
     if config.server.grpc_port:
         lines.append(f"  gRPC     on {host}:{config.server.grpc_port} too")
+    if info.tls_port:
+        lines.append(f"  TLS      on {host}:{info.tls_port}, OpenSSL of the system")
     if config.server.unix_socket is not None:
         mode = f"{config.server.unix_socket_mode:04o}"
         lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")

@@ -21,6 +21,7 @@ from lumen_uring.guard import Guard
 from lumen_uring.metrics.server import MetricsServer
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
+from lumen_uring.serving.certificates import Certificates
 from lumen_uring.serving.logs import Journal
 from lumen_uring.serving.notify import Notifier
 from lumen_uring.serving.processes import Processes
@@ -51,6 +52,7 @@ class MainLoop:
         control: Control,
         report: Report,
         guard: Guard,
+        certificates: Certificates | None,
     ) -> None:
         self._processes = processes
         self._config = config
@@ -64,6 +66,7 @@ class MainLoop:
         self._control = control
         self._report = report
         self._guard = guard
+        self._certificates = certificates
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
@@ -83,6 +86,9 @@ class MainLoop:
             with guard.part("news"):
                 if news := self._engine.news():
                     self._journal.log("error", news)
+            with guard.part("certificates"):
+                if self._certificates is not None:
+                    self._certificates.look(self._engine)
             with guard.part("control"):
                 self._control.look()
             with guard.part("notifier"):
@@ -132,7 +138,7 @@ class MainLoop:
         except LumenError as error:
             self._reload_failed(f"The reload failed, only the log was opened again: {error}")
             return
-        plan = self._change_workers(plan)
+        plan = self._change_workers(self._change_certificates(plan))
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
         self._config = plan.config
@@ -150,6 +156,17 @@ class MainLoop:
             wanted.broken,
             lambda line: self._report.add(number, line),
         )
+
+    def _change_certificates(self, plan: reload.Plan) -> reload.Plan:
+        """Reads the certificates again, or says why the old ones stay."""
+        before, tls = self._config.server.tls, plan.config.server.tls
+        if self._certificates is None or tls is None:
+            return plan
+        try:
+            self._certificates.reload(tls, self._engine)
+        except (ConfigError, EngineError) as error:
+            return reload.without_certificates(plan, before, str(error))
+        return plan
 
     def _change_workers(self, plan: reload.Plan) -> reload.Plan:
         """Applies what has changed of the engine, or says why it cannot."""

@@ -33,6 +33,7 @@ from lumen_uring.ring.description import EngineInfo
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.serving.banner import banner, warnings
+from lumen_uring.serving.certificates import Certificates
 from lumen_uring.serving.logs import Journal
 from lumen_uring.serving.main_loop import ENDING, MainLoop
 from lumen_uring.serving.notify import Notifier
@@ -151,6 +152,8 @@ def _serve(
     notes = [*config.notes]
     notifier = Notifier()
     guard = Guard(journal.log)
+    tls = config.server.tls
+    certificates = None if tls is None else Certificates(tls, journal.log)
     # The page closes before the engine, which removes the statistics file.
     with (
         SignalQueue(_TAKEN) as signals,
@@ -163,6 +166,8 @@ def _serve(
                 return 0
             engine.set_metrics_port(0 if metrics is None else metrics.port)
             engine.open_errands(kinds_of(config), config.repository.upload_bytes)
+            if certificates is not None:
+                certificates.put(engine)
             starting.step("Warming up")
             try:
                 engine.start()
@@ -184,7 +189,7 @@ def _serve(
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = MainLoop(
             config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
-            report, guard,
+            report, guard, certificates,
         )  # fmt: skip
         try:
             control.start()  # folders are watched before anybody reads that the server is ready

@@ -60,6 +60,16 @@ def check_together(config: Config, report: Report) -> None:
     if server.grpc_port and server.grpc_port in (server.port, server.metrics_port):
         expected = "another port than server.port and server.metrics_port"
         report(("server", "grpc_port"), expected, f"{server.grpc_port}")
+    tls = server.tls
+    if tls and tls.port and tls.port in (server.port, server.grpc_port, server.metrics_port):
+        report(("server", "tls", "port"), "a port of its own", f"{tls.port}")
+    if tls and (tls.clients == "any") != (tls.client_ca is None):
+        expected = "a file with clients asked or certified, null with clients any"
+        report(("server", "tls", "client_ca"), expected, f"{tls.client_ca or 'null'}")
+    subjects = [index for index, key in enumerate(server.keys) if key.subject is not None]
+    for index in subjects if tls is None or tls.clients == "any" else ():
+        found = "a server that asks no client for one"
+        report(("server", "keys", index, "subject"), "tls.clients asked or certified", found)
     if engine.real_time and engine.idle in ("spin", "yield"):
         found = f"{engine.real_time}: threads that never sleep would keep every other from running"
         report(("engine", "real_time"), f"0 with idle {engine.idle}", found)

@@ -90,15 +90,18 @@ def _check_keys(
 
 def _token(key: dict[str, Any], place: Path, report: Report) -> tuple[str, str]:
     """The setting that gives a key's token, and the token's hash; both empty after a problem."""
-    given = [name for name in ("sha256", "token_env") if key.get(name) is not None]
+    given = [name for name in ("sha256", "token_env", "subject") if key.get(name) is not None]
     if len(given) != 1:
-        report(place, "either sha256 or token_env", "both" if given else "neither")
+        found = " and ".join(given) or "none"
+        report(place, "one of sha256, token_env and subject", found)
         return "", ""
     value = key[given[0]]
     if not isinstance(value, str):
         return given[0], ""  # the field's own check says so
     if given[0] == "sha256":
         return "sha256", value.lower()
+    if given[0] == "subject":
+        return "subject", f"subject {value}"
     problem, token = token_problem(value)
     if problem:
         report((*place, "token_env"), "a variable that holds the token", problem)

@@ -41,6 +41,11 @@ class KeyConfig(Section):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$",
         description="the name of an environment variable",
     )
+    subject: str | None = Field(
+        default=None,
+        pattern=r"^[!-~]{1,255}$",
+        description="the name in a client's certificate, such as spiffe://example.org/ci",
+    )
     rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
     token_rate: Rate = Field(default=0.0, description=TOKEN_RATE_EXPECTED)
@@ -52,13 +57,15 @@ class KeyConfig(Section):
     bulk: bool = Field(default=False, description="true | false")
 
     def digest(self) -> bytes:
-        """The SHA-256 of the token, 32 bytes.
+        """The SHA-256 of the token, or of the name in the client's certificate, 32 bytes.
 
         Raises:
             ValueError: the environment variable holds no token; config.py has checked that.
         """
         if self.sha256 is not None:
             return bytes.fromhex(self.sha256)
+        if self.subject is not None:
+            return hashlib.sha256(self.subject.encode()).digest()
         problem, token = token_problem(self.token_env or "")
         if problem:
             raise ValueError(problem)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config, EngineConfig
+from lumen_uring.settings.tls import TlsConfig
 
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")
@@ -60,7 +61,8 @@ def plan(current: Config, wanted: Config) -> Plan:
                 refused.append(_refusal(f"{name}.{field}", before))
         return update
 
-    server = section("server", current.server, wanted.server, _SERVER)
+    may = (*_SERVER, "tls") if _has_same_ports(current.server.tls, wanted.server.tls) else _SERVER
+    server = section("server", current.server, wanted.server, may)
     engine = section("engine", current.engine, wanted.engine, _ENGINE)
     section("repository", current.repository, wanted.repository, ())
     log = section("log", current.log, wanted.log, _LOG)
@@ -101,6 +103,29 @@ def _entries(
             changed.append(f"model {entry.name} (to be loaded again)")
     changed.extend(f"model {entry} (to be loaded)" for entry in by_name)
     return tuple(kept)
+
+
+def _has_same_ports(old: TlsConfig | None, new: TlsConfig | None) -> bool:
+    """Certificates may change while the server runs, what it listens on may not."""
+    return bool(old and new and (old.port, old.only) == (new.port, new.only))
+
+
+def without_certificates(plan: Plan, tls: TlsConfig | None, why: str) -> Plan:
+    """The same plan, with the certificates as they were.
+
+    Args:
+        plan: of a reload.
+        tls: in force.
+        why: those that are wanted cannot be used; a sentence's part.
+    """
+    server = plan.config.server.model_copy(update={"tls": tls})
+    return Plan(
+        plan.config.model_copy(update={"server": server}),
+        tuple(name for name in plan.changed if name != "server.tls"),
+        (*plan.refused, f"{why}; the certificates stay."),
+        plan.models,
+        plan.virtual,
+    )
 
 
 def without_engine(plan: Plan, engine: EngineConfig, why: str) -> Plan:

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings.tls import TlsConfig
 from lumen_uring.settings.types import (
     BATCH_MAX,
     BURST_EXPECTED,
@@ -45,6 +46,7 @@ PYTHON_SIDE: Final = frozenset(
         "server.drain_seconds",
         "server.metrics_port",
         "server.metrics_host",
+        "server.tls",
         "log.level",
         "log.format",  # C knows it as access_as_json
         "log.path",
@@ -205,6 +207,7 @@ class ServerConfig(Section):
     metrics_host: Annotated[str, AfterValidator(_address)] = Field(
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
     )
+    tls: TlsConfig | None = Field(default=None, description="null, or a mapping with certificates")
 
 
 class EngineConfig(Section):

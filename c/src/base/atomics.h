@@ -39,6 +39,9 @@ static inline void lm_store_relaxed_u32(lm_atomic_u32 *a, uint32_t v) {
 static inline void lm_store_release_u32(lm_atomic_u32 *a, uint32_t v) {
     atomic_store_explicit(&a->value, v, memory_order_release);
 }
+static inline uint64_t lm_exchange_acq_rel_u64(lm_atomic_u64 *a, uint64_t v) {
+    return atomic_exchange_explicit(&a->value, v, memory_order_acq_rel);
+}
 static inline uint32_t lm_exchange_acq_rel_u32(lm_atomic_u32 *a, uint32_t v) {
     return atomic_exchange_explicit(&a->value, v, memory_order_acq_rel);
 }

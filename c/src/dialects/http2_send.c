@@ -210,17 +210,18 @@ static void finish(struct lm_io *io, struct lm_http2_carrier *http2, int32_t err
     }
 }
 
-static void send_by_ring(struct lm_io *io, struct lm_connection *carrier,
+static void send_later(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_carrier *http2) {
     http2->sends = true;
     http2->sent_ns = io->now_ns;
-    lm_ring_send(io->ring, carrier->fd, &http2->busy->message, carrier->index, carrier->generation);
+    if (!lm_transport_of(carrier)->start_send(io, carrier, &http2->busy->message))
+        lm_connection_mark(io, carrier);
 }
 
 void lm_http2_flush(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     while (!http2->sends && fill(io, http2)) {
-        ssize_t sent = lm_transport_of(carrier)->send(carrier, &http2->busy->message);
+        ssize_t sent = lm_transport_of(carrier)->send(io, carrier, &http2->busy->message);
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
             finish(io, http2, -EPIPE);
             lm_connection_abort(io, carrier);
@@ -230,7 +231,7 @@ void lm_http2_flush(struct lm_io *io, struct lm_connection *carrier) {
             finish(io, http2, 0);
         } else {
             carrier->in_flight++; /* the kernel reads it: the connection stays */
-            send_by_ring(io, carrier, http2);
+            send_later(io, carrier, http2);
         }
     }
 }
@@ -244,7 +245,7 @@ void lm_http2_sent(struct lm_io *io, struct lm_connection *carrier,
     const bool is_whole =
         completion->result > 0 && lm_reply_move(&http2->busy->message, (size_t)completion->result);
     if (!is_whole && (again || completion->result > 0) && !is_gone) {
-        send_by_ring(io, carrier, http2);
+        send_later(io, carrier, http2);
         return;
     }
     http2->sends = false;

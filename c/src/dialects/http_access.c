@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "dialects/http_refuse.h"
+#include "flow/tls.h"
 #include "wire/http_scan.h"
 
 static bool needs_key(enum lm_http_route route) {
@@ -43,7 +44,11 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
     struct lm_token token = head->authorization.at
                                 ? lm_keys_bearer(head->authorization.at, head->authorization.bytes)
                                 : lm_keys_api_key(head->api_key.at, head->api_key.bytes);
-    call->key = lm_keys_find(&access->keys, token.at, token.bytes);
+    /* Without a token the client's certificate says who it is. */
+    const bool has_token = head->authorization.at || head->api_key.at;
+    const uint8_t *subject = has_token ? NULL : lm_tls_subject(io, connection);
+    call->key = subject ? lm_keys_find_subject(&access->keys, subject)
+                        : lm_keys_find(&access->keys, token.at, token.bytes);
     if (call->key != LM_NO_KEY) {
         /* Now: a reload may put another table in force before the body is here. */
         const char *name = access->keys.entries[call->key].name;

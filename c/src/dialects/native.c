@@ -15,6 +15,7 @@
 #include "flow/slot_wait.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
+#include "flow/tls.h"
 #include "work/region_tensors.h"
 
 static const char unknown_key[] =
@@ -77,6 +78,8 @@ static void read_credential(const struct lm_io *io, struct lm_connection *connec
                             const struct lm_native_request *request) {
     const struct lm_model *model = lm_model_set_find(io->models, request->model);
     struct lm_native_call call = {.key = LM_NO_KEY, .signature = model ? model->signature : 0};
+    const uint8_t *subject = io->access->keys.count > 0 ? lm_tls_subject(io, connection) : NULL;
+    if (subject) call.key = lm_keys_find_subject(&io->access->keys, subject);
     if (io->access->keys.count > 0 && connection->in.header_used > LM_NATIVE_REQUEST_BYTES) {
         struct lm_token token = lm_keys_credential(connection->in.credential);
         call.key = lm_keys_find(&io->access->keys, token.at, token.bytes);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "tls/door.h"
 
 void lm_accept_arm(struct lm_io *io) {
     if (io->draining || io->now_ns < io->accept_retry_ns) return;
@@ -29,18 +30,38 @@ static bool count_address(struct lm_io *io, struct lm_connection *connection) {
     return lm_address_table_add(&io->shared->addresses, &peer, &connection->address);
 }
 
-static void start_connection(struct lm_io *io, int fd, uint8_t transport) {
+static struct lm_connection *open_connection(struct lm_io *io, int fd, uint8_t transport) {
     struct lm_connection *connection = io->draining ? NULL : lm_connection_open(io, fd, transport);
     if (!connection) {
         lm_add_single_writer_u64(&io->stats->io.connections_refused, 1);
         close(fd);
-        return;
+        return NULL;
     }
+    lm_connection_mark(io, connection);
+    return connection;
+}
+
+static void start_connection(struct lm_io *io, int fd, uint8_t transport) {
+    struct lm_connection *connection = open_connection(io, fd, transport);
+    if (!connection) return;
     if (!count_address(io, connection)) {
         lm_add_single_writer_u64(&io->stats->io.connections_crowded, 1);
         lm_connection_abort(io, connection);
     }
-    lm_connection_mark(io, connection);
+}
+
+void lm_accept_greeted(struct lm_io *io, int fd) {
+    struct lm_tls_door *door = io->shared->tls;
+    struct lm_tls_session *session = door->sessions[fd];
+    struct lm_connection *connection = open_connection(io, fd, LM_TRANSPORT_TLS);
+    if (connection) {
+        session->now_ns = &io->now_ns;
+        connection->address = session->address;
+        return;
+    }
+    door->sessions[fd] = NULL;
+    lm_address_table_remove(&io->shared->addresses, session->address);
+    lm_tls_session_close(door->openssl, session);
 }
 
 /* Unix sockets have no SO_REUSEPORT. Threads that wait on one listening socket would share its

@@ -13,6 +13,8 @@ enum { LM_LISTENER_TCP, LM_LISTENER_UNIX, LM_LISTENER_GRPC /* another TCP port *
 void lm_accept_take_assigned(struct lm_io *io);
 /* Closes them, once its thread has ended. */
 void lm_accept_refuse_assigned(struct lm_io *io);
+/* One that speaks TLS is greeted. */
+void lm_accept_greeted(struct lm_io *io, int fd);
 /* Arms the accepts that are not armed. */
 void lm_accept_arm(struct lm_io *io);
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion);

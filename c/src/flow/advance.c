@@ -7,6 +7,7 @@
 #include "flow/receive.h"
 #include "flow/reply.h"
 #include "flow/timers.h"
+#include "flow/tls_turn.h"
 #include "flow/transport.h"
 
 static bool is_busy(const struct lm_connection *connection) {
@@ -33,6 +34,7 @@ static bool is_between_requests(const struct lm_connection *connection) {
 
 static void send_and_receive(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_dialect *dialect = lm_io_dialect(io, connection);
+    if (connection->transport == LM_TRANSPORT_TLS) lm_tls_advance(io, connection);
     if (dialect->carry) {
         dialect->carry(io, connection);
     } else if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: written by this thread */
@@ -60,7 +62,7 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
         connection->write_shut = true;
         connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull; /* from here on */
         lm_connection_move(io, connection, LM_LIST_LINGERING);
-        lm_transport_of(connection)->shut(connection, SHUT_WR);
+        lm_transport_of(connection)->shut(io, connection, SHUT_WR);
     }
     /* While the server drains, a connection between two requests has no future. */
     if (io->draining && !connection->ended && !busy && is_between_requests(connection))

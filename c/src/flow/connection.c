@@ -76,9 +76,9 @@ int lm_connections_open(struct lm_io *io, uint32_t connections) {
 
 void lm_connections_close(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
-        int fd = io->connections[i].fd;
-        bool has_own = !lm_connection_is_stream(&io->connections[i]);
-        if (has_own && fd != LM_FD_FREE && fd != LM_FD_PARKED) close(fd);
+        struct lm_connection *connection = &io->connections[i];
+        if (connection->fd != LM_FD_FREE && connection->fd != LM_FD_PARKED)
+            lm_transport_of(connection)->close(io, connection);
     }
     free(io->deadlines);
     io->deadlines = NULL;
@@ -215,11 +215,11 @@ void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connecti
     if (connection->in.read_state != LM_READ_LINGER) connection->in.read_state = LM_READ_HEADER;
 }
 
-static void stop_receiving(struct lm_io *io, const struct lm_connection *connection) {
+static void stop_receiving(struct lm_io *io, struct lm_connection *connection) {
     if (connection->fd == LM_FD_PARKED) {
         lm_ring_cancel_recv_header(io->ring, connection->index, connection->generation);
     } else {
-        lm_transport_of(connection)->shut(connection, SHUT_RD);
+        lm_transport_of(connection)->shut(io, connection, SHUT_RD);
     }
 }
 
@@ -249,7 +249,7 @@ bool lm_connection_may_half_close(const struct lm_io *io, const struct lm_connec
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
     /* relaxed: a worker that misses it sends into a dead socket, which is harmless */
     lm_store_relaxed_u32(&connection->gone, 1);
-    if (connection->fd != LM_FD_PARKED) lm_transport_of(connection)->shut(connection, SHUT_RDWR);
+    if (connection->fd != LM_FD_PARKED) lm_transport_of(connection)->shut(io, connection, SHUT_RDWR);
     lm_connection_end(io, connection);
 }
 
@@ -268,8 +268,8 @@ void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
     if (connection->fd == LM_FD_PARKED) {
         lm_fd_store_drop(io->fd_store, connection->index);
         io->connections_parked--;
-    } else if (!is_stream) {
-        close(connection->fd);
+    } else {
+        lm_transport_of(connection)->close(io, connection);
         io->descriptor_freed = true;
     }
     connection->fd = LM_FD_FREE;

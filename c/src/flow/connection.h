@@ -96,7 +96,13 @@ struct lm_stream {
 };
 
 /* A stream is carried by another connection, whose descriptor it has. */
-enum { LM_TRANSPORT_TCP, LM_TRANSPORT_UNIX, LM_TRANSPORT_STREAM, LM_TRANSPORT_COUNT };
+enum {
+    LM_TRANSPORT_TCP,
+    LM_TRANSPORT_UNIX,
+    LM_TRANSPORT_STREAM,
+    LM_TRANSPORT_TLS,
+    LM_TRANSPORT_COUNT
+};
 
 struct lm_connection {
     LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */

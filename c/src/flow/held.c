@@ -30,8 +30,7 @@ void lm_held_close(struct lm_held *held) {
     *held = (struct lm_held){0};
 }
 
-int32_t lm_held_keep(struct lm_held *held, uint32_t connection, const uint8_t *bytes,
-                     uint16_t count) {
+int32_t lm_held_take(struct lm_held *held, uint32_t connection) {
     uint32_t page = held->free_head;
     if (page == NO_PAGE && held->used == held->capacity) return -1;
     if (page == NO_PAGE) {
@@ -41,8 +40,13 @@ int32_t lm_held_keep(struct lm_held *held, uint32_t connection, const uint8_t *b
     }
     held->owners[page] = connection;
     held->taken++;
-    int32_t buffer = (int32_t)page + LM_HEADER_BUFFERS;
-    memcpy(lm_held_bytes(held, buffer), bytes, count);
+    return (int32_t)page + LM_HEADER_BUFFERS;
+}
+
+int32_t lm_held_keep(struct lm_held *held, uint32_t connection, const uint8_t *bytes,
+                     uint16_t count) {
+    const int32_t buffer = lm_held_take(held, connection);
+    if (buffer >= 0) memcpy(lm_held_bytes(held, buffer), bytes, count);
     return buffer;
 }
 

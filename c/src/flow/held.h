@@ -27,6 +27,8 @@ struct lm_held {
 
 int lm_held_open(struct lm_held *held, uint32_t connections);
 void lm_held_close(struct lm_held *held);
+/* A page for a connection, as a buffer's number; -1: there is none left. */
+int32_t lm_held_take(struct lm_held *held, uint32_t connection);
 /* Copies bytes to a page for a connection. Returns the page's number, as a buffer's; -1: there is
  * no page left. */
 int32_t lm_held_keep(struct lm_held *held, uint32_t connection, const uint8_t *bytes,

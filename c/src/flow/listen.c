@@ -122,6 +122,11 @@ static int open_listener(const struct lm_shared *shared, const char *host, uint3
     return 0;
 }
 
+int lm_listen_alone(const struct lm_shared *shared, const char *host, uint32_t port, int *fd_out,
+                    uint32_t *port_out) {
+    return open_listener(shared, host, port, PORT_ALONE, fd_out, port_out);
+}
+
 int lm_listen_tcp(struct lm_shared *shared, uint32_t listener, const char *host, uint32_t port,
                   uint32_t *port_out) {
     for (uint32_t i = 0; i < shared->io_count; i++) {

@@ -8,5 +8,8 @@
  * LM_LISTENER_GRPC. Says which port it is. */
 int lm_listen_tcp(struct lm_shared *shared, uint32_t listener, const char *host, uint32_t port,
                   uint32_t *port_out);
+/* A listener that is no I/O thread's. */
+int lm_listen_alone(const struct lm_shared *shared, const char *host, uint32_t port, int *fd_out,
+                    uint32_t *port_out);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "flow/parking.h"
 #include "flow/slot_wait.h"
+#include "flow/transport.h"
 
 /* Skips the parts that are full. true: the body is whole. */
 static bool parts_complete(struct lm_request *request) {
@@ -108,17 +109,20 @@ size_t lm_receive_give(struct lm_io *io, struct lm_connection *stream, const uin
 }
 
 static void arm(struct lm_io *io, struct lm_connection *connection) {
-    uint32_t index = connection->index, generation = connection->generation;
+    const struct lm_transport *transport = lm_transport_of(connection);
+    bool started = true;
     if (lm_connection_is_stream(connection) && connection->in.read_state != LM_READ_BODY) return;
     switch ((enum lm_read_state)connection->in.read_state) {
     case LM_READ_HEADER:
         if (!lm_connection_may_parse(io, connection) &&
             !lm_io_dialect(io, connection)->one_at_a_time)
             return;
-        lm_ring_recv_header(io->ring, connection->fd, index, generation);
+        started = transport->start_header(io, connection);
         break;
-    case LM_READ_PROLOGUE: lm_ring_recv_header(io->ring, connection->fd, index, generation); break;
-    case LM_READ_DESCRIPTOR: lm_ring_poll(io->ring, connection->fd, index, generation); break;
+    case LM_READ_PROLOGUE: started = transport->start_header(io, connection); break;
+    case LM_READ_DESCRIPTOR:
+        lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
+        break;
     case LM_READ_BODY: {
         struct lm_request *request = &io->requests[connection->in.receiving];
         if (parts_complete(request)) { /* nothing to receive: every part is empty */
@@ -128,19 +132,20 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
         }
         if (lm_connection_is_stream(connection)) return;
         struct iovec *part = &request->parts[request->part_at];
-        lm_ring_recv(io->ring, connection->fd, part->iov_base, part->iov_len, index, generation);
+        started = transport->start_recv(io, connection, part->iov_base, part->iov_len);
         break;
     }
     case LM_READ_DISCARD:
     case LM_READ_LINGER: {
         size_t bytes = connection->in.discard_bytes < LM_SCRAP_BYTES ? connection->in.discard_bytes
                                                                      : LM_SCRAP_BYTES;
-        lm_ring_recv(io->ring, connection->fd, io->scrap, bytes, index, generation);
+        started = transport->start_recv(io, connection, io->scrap, bytes);
         break;
     }
     case LM_READ_WAIT: return;
     }
     connection->recv_armed = true;
+    if (!started) lm_connection_mark(io, connection);
 }
 
 /* Those that wait for one hold header buffers, which those that have one may need to come to an

@@ -36,8 +36,9 @@ static void give_token(struct lm_connection *connection) {
 enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request,
                              size_t *sent_bytes_out) {
     *sent_bytes_out = 0;
-    if (!take_token(connection)) return LM_OUTCOME_UNSENT;
-    ssize_t sent = lm_transport_of(connection)->send(connection, &request->message);
+    const struct lm_transport *transport = lm_transport_of(connection);
+    if (transport->io_thread_sends || !take_token(connection)) return LM_OUTCOME_UNSENT;
+    ssize_t sent = transport->send(request->io, connection, &request->message);
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
         give_token(connection);
         return LM_OUTCOME_BROKEN;
@@ -55,12 +56,8 @@ static void start_sending(struct lm_io *io, struct lm_connection *connection,
     connection->sending = request->slot->index;
     request->held_ns = io->now_ns;
     request->seen_ns = 0;
-    if (lm_connection_is_stream(connection)) {
-        lm_connection_mark(io, connection); /* and with it its carrier, and its timer */
-        return;
-    }
-    lm_ring_send(io->ring, connection->fd, &request->message, connection->index,
-                 connection->generation);
+    if (!lm_transport_of(connection)->start_send(io, connection, &request->message))
+        lm_connection_mark(io, connection);
 }
 
 static void append_reply(struct lm_io *io, struct lm_connection *connection,
@@ -132,7 +129,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
     if (token) {
         struct iovec copy[2] = {parts[0], parts[1]};
         struct msghdr message = {.msg_iov = copy, .msg_iovlen = body_bytes ? 2 : 1};
-        ssize_t sent = lm_transport_of(connection)->send(connection, &message);
+        ssize_t sent = lm_transport_of(connection)->send(io, connection, &message);
         if (sent > 0) {
             sent_bytes = (size_t)sent;
             lm_add_single_writer_u64(&io->stats->io.bytes_out, sent_bytes);
@@ -196,6 +193,16 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     case LM_OUTCOME_OVERDUE: lm_slots_release(io, request); break;
     }
     lm_connection_mark(io, connection);
+}
+
+void lm_reply_sent(struct lm_io *io, const struct lm_completion *completion) {
+    struct lm_connection *connection = lm_io_connection(io, completion->index);
+    const struct lm_dialect *dialect = lm_io_dialect(io, connection);
+    if (dialect->sent) {
+        dialect->sent(io, connection, completion);
+    } else {
+        lm_reply_completed(io, completion);
+    }
 }
 
 void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion) {

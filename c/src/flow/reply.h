@@ -21,6 +21,8 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
 /* A worker is done with a slot. */
 void lm_reply_returned(struct lm_io *io, uint32_t slot);
 void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion);
+/* Bytes of a connection are sent: of a reply, or of what it carries. */
+void lm_reply_sent(struct lm_io *io, const struct lm_completion *completion);
 /* Starts the next waiting reply if the token is free. */
 void lm_reply_flush(struct lm_io *io, struct lm_connection *connection);
 /* Drops the replies that wait. */

@@ -13,20 +13,20 @@ static const char too_many[] = "all slots are taken and too many requests wait f
 /* ---- waiting for bytes ---- */
 
 /* How many bytes must be in the socket before a slot is worth it; 0: as many as that are here. */
-static int bytes_wanted(const struct lm_io *io, const struct lm_connection *connection) {
+static int bytes_wanted(struct lm_io *io, const struct lm_connection *connection) {
     uint64_t wanted = lm_io_dialect(io, connection)->bytes_expected(connection), have = 0;
     if (wanted > LM_HERE_BYTES) wanted = LM_HERE_BYTES;
     if (connection->buffer != LM_NO_BUFFER)
         have = (uint64_t)(connection->buffer_end - connection->buffer_at);
     if (have >= wanted) return 0;
     wanted -= have;
-    return lm_transport_of(connection)->waiting(connection) >= (int)wanted ? 0 : (int)wanted;
+    return lm_transport_of(connection)->waiting(io, connection) >= (int)wanted ? 0 : (int)wanted;
 }
 
 void lm_slot_wait_turn_away(struct lm_io *io, struct lm_connection *connection,
                             enum lm_status status, const char *why) {
     if (connection->recv_armed)
-        lm_transport_of(connection)->wake_at(connection, 1); /* what is refused is read, too */
+        lm_transport_of(connection)->wake_at(io, connection, 1); /* what is refused is read, too */
     struct lm_refusal refusal;
     (void)lm_refuse(&refusal, status, 0, "%s", why);
     lm_connection_move(io, connection, LM_LIST_NONE);
@@ -61,7 +61,7 @@ static void bound_waiting(struct lm_io *io) {
 static void wait_for_bytes(struct lm_io *io, struct lm_connection *connection, int wanted) {
     bool holds = connection->buffer != LM_NO_BUFFER || connection->in.block != LM_NO_BLOCK;
     lm_add_single_writer_u64(&io->stats->io.body_waits, 1);
-    lm_transport_of(connection)->wake_at(connection, wanted);
+    lm_transport_of(connection)->wake_at(io, connection, wanted);
     lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
     connection->recv_armed = true;
     lm_connection_move(io, connection, holds ? LM_LIST_EXPECTING_HELD : LM_LIST_EXPECTING);
@@ -121,7 +121,7 @@ void lm_slot_wait_readable(struct lm_io *io, const struct lm_completion *complet
         return;
     }
     if (!lm_connection_expects(connection)) return;
-    lm_transport_of(connection)->wake_at(connection, 1);
+    lm_transport_of(connection)->wake_at(io, connection, 1);
     if (again) return; /* lm_slot_wait_begin looks anew */
     bool is_part = bytes_wanted(io, connection) > 0;
     wait_for_slot(io, connection, is_part ? LM_LIST_WAITING_PART : LM_LIST_WAITING);

@@ -1,6 +1,5 @@
-/* state.h: the state of one I/O thread, and what all threads of the server share. Functions that
- * change it are in the files above: each says which thread calls it.
- */
+/* state.h: the state of one I/O thread, and what all threads share. Functions that change it are in
+ * the files above: each says which thread calls it. */
 #ifndef LM_FLOW_STATE_H
 #define LM_FLOW_STATE_H
 
@@ -28,6 +27,7 @@
 #include "ring/ring.h"
 
 struct lm_io;
+struct lm_tls_door; /* tls/door.h */
 struct lm_worker;
 
 /* Unready: serves as before, but says that it will not for long. */
@@ -54,15 +54,14 @@ struct lm_shared {
     lm_atomic_u32 by_time;     /* 1: I/O threads run what is short (engine.queue_type: auto) */
     lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
     /* 0: none. */
-    uint64_t header_timeout_ns;
-    uint64_t reply_timeout_ns;
-    uint64_t idle_timeout_ns;
+    uint64_t header_timeout_ns, reply_timeout_ns, idle_timeout_ns;
     char keep_alive_lines[LM_HTTP_KEEP_ALIVE_BYTES]; /* of an answer, where it stays open */
     uint64_t hang_ns;                                /* a worker that is busy for so long hangs */
     lm_atomic_u64 connections_open;                  /* of all I/O threads */
     struct lm_address_table addresses;               /* that have a bound of connections, if any */
     struct lm_places places;                         /* max_in_flight */
     struct lm_shm_regions *shm;                      /* NULL: none may be registered */
+    struct lm_tls_door *tls;      /* NULL: none speak TLS */
     struct lm_errands *errands;   /* NULL: the control program answers no requests */
     lm_atomic_u32 is_held;        /* 1: it says that the server is not ready */
     struct lm_spill_limit spills; /* of answers that do not fit their slots */
@@ -130,6 +129,7 @@ struct lm_region {
 struct lm_http_side;    /* dialects/http_block.h */
 struct lm_http2_side;   /* dialects/http2_state.h */
 struct lm_answer_cache; /* answer_cache.h */
+struct lm_tls_side;     /* tls.h */
 
 struct lm_io {
     struct lm_shared *shared;
@@ -159,6 +159,7 @@ struct lm_io {
     struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side *http;
     struct lm_http2_side *http2;
+    struct lm_tls_side *tls;         /* NULL: the server does not speak TLS */
     uint32_t errands_out;            /* connections that wait for the control program's answer */
     struct lm_answer_cache *answers; /* NULL: server.response_cache_bytes is 0 */
     struct lm_region regions[LM_REGIONS_MAX];
@@ -203,8 +204,7 @@ struct lm_io {
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
     struct lm_spsc own;   /* the same, for this thread's inline_worker */
-    uint64_t computed_ns; /* of this thread, up to `computed_at_ns` */
-    uint64_t computed_at_ns;
+    uint64_t computed_ns, computed_at_ns; /* of this thread, up to when */
     struct lm_trace trace;    /* used when there is an access log */
     struct lm_spsc assigned;  /* connections that the first I/O thread accepted for this one */
     lm_atomic_u64 turns_seen; /* of shared->turns_asked */

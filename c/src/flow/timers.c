@@ -2,6 +2,7 @@
 #include "flow/timers.h"
 
 #include "flow/slot_wait.h"
+#include "flow/tls.h"
 #include "flow/transport.h"
 
 static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
@@ -22,6 +23,8 @@ uint64_t lm_timer_after(uint64_t since_ns, uint64_t timeout_ns) {
 /* When the connection's patience ends; 0: never. */
 static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *connection) {
     const struct lm_shared *shared = io->shared;
+    const uint64_t blocked_ns = lm_tls_blocked_ns(io, connection);
+    if (blocked_ns) return lm_timer_after(blocked_ns, shared->reply_timeout_ns);
     if (connection->sending != LM_NO_SLOT)
         return lm_timer_after(io->requests[connection->sending].held_ns, shared->reply_timeout_ns);
     /* It waits for this thread; but who has sent half a header may not keep its descriptor so. */
@@ -73,7 +76,9 @@ static void expire(struct lm_io *io, struct lm_connection *connection) {
     bool is_reading = !connection->ended && (connection->in.read_state != LM_READ_HEADER ||
                                              connection->in.header_used > 0);
     connection->in.cut_short = LM_STATUS_BAD_REQUEST;
-    if (is_reading && connection->in.read_state != LM_READ_DISCARD) { /* which is answered */
+    if (lm_tls_blocked_ns(io, connection)) {
+        lm_connection_abort(io, connection);
+    } else if (is_reading && connection->in.read_state != LM_READ_DISCARD) { /* which is answered */
         lm_io_dialect(io, connection)
             ->give_up(io, connection, LM_STATUS_BAD_REQUEST,
                       "the rest of the request did not come in time");

@@ -3,84 +3,80 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
-#include <sys/ioctl.h>
 
-enum { TCP_STATE_CLOSED = 7, TCP_STATE_CLOSE_WAIT = 8 }; /* the kernel's; netinet/tcp.h has them */
-
-static ssize_t socket_send(const struct lm_connection *connection, const struct msghdr *message) {
-    ssize_t sent;
-    do {
-        sent = sendmsg(connection->fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent;
-}
-
-static void socket_shut(const struct lm_connection *connection, int how) {
-    shutdown(connection->fd, how);
-}
-
-static int socket_waiting(const struct lm_connection *connection) {
-    int bytes = 0;
-    return ioctl(connection->fd, FIONREAD, &bytes) == 0 ? bytes : -1;
-}
-
-/* The kernel makes room for so many, up to its own limit, where the socket is readable all the
- * same. */
-static void socket_wake_at(const struct lm_connection *connection, int bytes) {
-    (void)setsockopt(connection->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
-}
-
-static bool tcp_look(const struct lm_connection *connection, struct lm_transport_look *look_out) {
-    struct tcp_info info = {0};
-    socklen_t bytes = sizeof info;
-    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return false;
-    *look_out = (struct lm_transport_look){.acked_bytes = info.tcpi_bytes_acked,
-                                           .received_bytes = info.tcpi_bytes_received,
-                                           .is_closed = info.tcpi_state == TCP_STATE_CLOSED,
-                                           .has_ended = info.tcpi_state == TCP_STATE_CLOSE_WAIT};
-    return true;
-}
+#include "flow/socket.h"
+#include "flow/tls.h"
 
 /* A stream's carrier sends for it, in its own time, and looks at it when it is advanced. */
-static ssize_t stream_send(const struct lm_connection *connection, const struct msghdr *message) {
-    (void)connection;
-    (void)message;
+static ssize_t stream_send(struct lm_io *io, struct lm_connection *connection,
+                           const struct msghdr *message) {
+    (void)io, (void)connection, (void)message;
     errno = EAGAIN;
     return -1;
 }
 
-static void stream_shut(const struct lm_connection *connection, int how) {
-    (void)connection;
-    (void)how;
+static bool stream_start_send(struct lm_io *io, struct lm_connection *connection,
+                              const struct msghdr *message) {
+    (void)io, (void)connection, (void)message;
+    return false;
+}
+
+static void stream_shut(struct lm_io *io, struct lm_connection *connection, int how) {
+    (void)io, (void)connection, (void)how;
+}
+
+static void stream_close(struct lm_io *io, struct lm_connection *connection) {
+    (void)io, (void)connection;
 }
 
 /* The carrier gives a stream its bytes, and reads no more while the stream waits: as many as it can
  * ask for are here. */
-static int stream_waiting(const struct lm_connection *connection) {
-    (void)connection;
+static int stream_waiting(struct lm_io *io, const struct lm_connection *connection) {
+    (void)io, (void)connection;
     return INT_MAX;
 }
 
-static void stream_wake_at(const struct lm_connection *connection, int bytes) {
-    (void)connection;
-    (void)bytes;
+static void stream_wake_at(struct lm_io *io, const struct lm_connection *connection, int bytes) {
+    (void)io, (void)connection, (void)bytes;
 }
 
 const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
-    [LM_TRANSPORT_TCP] = {.send = socket_send,
-                          .shut = socket_shut,
-                          .waiting = socket_waiting,
-                          .wake_at = socket_wake_at,
-                          .look = tcp_look},
+    [LM_TRANSPORT_TCP] = {.may_park = true,
+                          .send = lm_socket_send,
+                          .start_send = lm_socket_start_send,
+                          .start_header = lm_socket_start_header,
+                          .start_recv = lm_socket_start_recv,
+                          .shut = lm_socket_shut,
+                          .close = lm_socket_close,
+                          .waiting = lm_socket_waiting,
+                          .wake_at = lm_socket_wake_at,
+                          .look = lm_socket_look},
     [LM_TRANSPORT_UNIX] = {.has_descriptors = true,
-                           .send = socket_send,
-                           .shut = socket_shut,
-                           .waiting = socket_waiting,
-                           .wake_at = socket_wake_at},
-    [LM_TRANSPORT_STREAM] = {.send = stream_send,
+                           .may_park = true,
+                           .send = lm_socket_send,
+                           .start_send = lm_socket_start_send,
+                           .start_header = lm_socket_start_header,
+                           .start_recv = lm_socket_start_recv,
+                           .shut = lm_socket_shut,
+                           .close = lm_socket_close,
+                           .waiting = lm_socket_waiting,
+                           .wake_at = lm_socket_wake_at},
+    /* What nobody starts is given (lm_receive_give). */
+    [LM_TRANSPORT_STREAM] = {.io_thread_sends = true,
+                             .send = stream_send,
+                             .start_send = stream_start_send,
                              .shut = stream_shut,
+                             .close = stream_close,
                              .waiting = stream_waiting,
                              .wake_at = stream_wake_at},
+    [LM_TRANSPORT_TLS] = {.io_thread_sends = true,
+                          .send = lm_tls_send,
+                          .start_send = lm_tls_start_send,
+                          .start_header = lm_tls_start_header,
+                          .start_recv = lm_tls_start_recv,
+                          .shut = lm_tls_shut,
+                          .close = lm_tls_close,
+                          .waiting = lm_tls_waiting,
+                          .wake_at = lm_tls_wake_at,
+                          .look = lm_socket_look},
 };

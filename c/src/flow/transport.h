@@ -1,16 +1,15 @@
-/* transport.h: the table of transports, which carry a connection's bytes: TCP and unix sockets, and
- * connections that carry streams.
- * Sends, shutdowns and looks at a connection's socket that do not go through the ring go through
- * its transport.
+/* transport.h: the table of transports, which carry a connection's bytes: TCP and unix sockets,
+ * connections that carry streams, and TLS (flow/tls.h).
  *
- * Called by the I/O thread; `send` also by a worker that holds the connection's token.
+ * Called by the I/O thread; `send` also by a worker that holds the connection's token, but where
+ * the I/O thread alone may send.
  */
 #ifndef LM_FLOW_TRANSPORT_H
 #define LM_FLOW_TRANSPORT_H
 
 #include <sys/socket.h>
 
-#include "flow/connection.h"
+#include "flow/state.h"
 
 /* The client's side of a connection, as the kernel knows it. */
 struct lm_transport_look {
@@ -21,14 +20,27 @@ struct lm_transport_look {
 
 struct lm_transport {
     bool has_descriptors; /* the client may send descriptors along */
+    bool io_thread_sends; /* the I/O thread alone */
+    bool may_park;        /* an idle one does without its descriptor (parking.h) */
     /* Sends what it takes at once. Returns the bytes, or -1 with errno. */
-    ssize_t (*send)(const struct lm_connection *connection, const struct msghdr *message);
+    ssize_t (*send)(struct lm_io *io, struct lm_connection *connection,
+                    const struct msghdr *message);
+    /* Three operations that complete as the ring's: LM_OP_SEND of a message, or a part of it;
+     * LM_OP_RECV_HEADER into a buffer that it finds; LM_OP_RECV. false: the caller marks the
+     * connection, which goes on with it when it is advanced. */
+    bool (*start_send)(struct lm_io *io, struct lm_connection *connection,
+                       const struct msghdr *message);
+    bool (*start_header)(struct lm_io *io, struct lm_connection *connection);
+    bool (*start_recv)(struct lm_io *io, struct lm_connection *connection, void *memory,
+                       size_t bytes);
     /* Ends a direction, or both (SHUT_*). */
-    void (*shut)(const struct lm_connection *connection, int how);
+    void (*shut)(struct lm_io *io, struct lm_connection *connection, int how);
+    /* Nothing of it is under way: gives back what it has. */
+    void (*close)(struct lm_io *io, struct lm_connection *connection);
     /* Bytes that have come and are not received yet; -1: it cannot say. */
-    int (*waiting)(const struct lm_connection *connection);
+    int (*waiting)(struct lm_io *io, const struct lm_connection *connection);
     /* The socket is readable from so many bytes on. */
-    void (*wake_at)(const struct lm_connection *connection, int bytes);
+    void (*wake_at)(struct lm_io *io, const struct lm_connection *connection, int bytes);
     /* NULL: the kernel does not say. */
     bool (*look)(const struct lm_connection *connection, struct lm_transport_look *look_out);
 };

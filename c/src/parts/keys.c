@@ -149,17 +149,26 @@ void lm_keys_close(struct lm_keys *keys) {
 
 /* ---- asking ---- */
 
-uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes) {
-    if (bytes < 1 || bytes > LM_TOKEN_BYTES_MAX) return LM_KEY_NONE;
-    uint8_t hash[LM_KEY_HASH_BYTES];
+/* Among the keys of tokens, or those of certificates: `kind` is 0 or LUMEN_KEY_SUBJECT. */
+static uint32_t find(const struct lm_keys *keys, const uint8_t *hash, uint32_t kind) {
     uint32_t found = 0; /* index + 1 */
-    crypto_hash_sha256(hash, token, bytes);
     for (uint32_t i = 0; i < keys->count; i++) {
         /* 0 where equal, else -1: a mask, so that no jump depends on what is in the table. */
         uint32_t mask = ~(uint32_t)crypto_verify_32(hash, keys->hashes[i]);
-        found |= mask & (i + 1);
+        if ((keys->entries[i].flags & LUMEN_KEY_SUBJECT) == kind) found |= mask & (i + 1);
     }
     return found - 1; /* 0 becomes LM_KEY_NONE */
+}
+
+uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes) {
+    if (bytes < 1 || bytes > LM_TOKEN_BYTES_MAX) return LM_KEY_NONE;
+    uint8_t hash[LM_KEY_HASH_BYTES];
+    crypto_hash_sha256(hash, token, bytes);
+    return find(keys, hash, 0);
+}
+
+uint32_t lm_keys_find_subject(const struct lm_keys *keys, const uint8_t *hash) {
+    return find(keys, hash, LUMEN_KEY_SUBJECT);
 }
 
 bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model) {

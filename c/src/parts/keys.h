@@ -52,6 +52,8 @@ int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from);
 /* Before the keys are in force: no key that names its models may use this one any more. */
 void lm_keys_forget_model(struct lm_keys *keys, uint32_t model);
 
+/* Any thread: whose certificate it is, by the SHA-256 of its name; LM_KEY_NONE: nobody's. */
+uint32_t lm_keys_find_subject(const struct lm_keys *keys, const uint8_t *hash);
 /* Any thread: whose token it is; LM_KEY_NONE: nobody's, or not 1..LM_TOKEN_BYTES_MAX bytes. */
 uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes);
 

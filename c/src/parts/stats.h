@@ -76,7 +76,17 @@ enum lm_model_stage {
     X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */    \
     X(ring_overflows, COUNTER)                                                              \
     X(traces_dropped, COUNTER) /* rows of the access log: its thread was too slow */        \
-    X(log_lines_lost, COUNTER) /* of access log and telemetry: could not be written */
+    X(log_lines_lost, COUNTER) /* of access log and telemetry: could not be written */      \
+    /* In the first one's block, written by the thread of the handshakes alone. */          \
+    X(tls_full, COUNTER)            /* handshakes */                                        \
+    X(tls_resumed, COUNTER)         /* the same, of clients that came back with a ticket */ \
+    X(tls_plain, COUNTER)           /* failed: the client does not speak TLS */             \
+    X(tls_refused, COUNTER)         /* failed: the client sent an alert */                  \
+    X(tls_unknown_clients, COUNTER) /* failed: its certificate is missing or not trusted */ \
+    X(tls_late, COUNTER)            /* failed: too slow, or in the way of others */         \
+    X(tls_left, COUNTER)            /* failed: the client left in the middle */             \
+    X(tls_failed, COUNTER)          /* failed: otherwise */                                 \
+    X(tls_crowded, COUNTER)         /* not begun: more from one address than may be */
 
 /* X(name, kind): written by the worker that owns the block. */
 #define LM_WORKER_FIELDS(X)                                                               \

@@ -6,6 +6,7 @@
 #include "flow/reload.h"
 #include "parts/settings.h"
 #include "server/state.h"
+#include "tls/door.h"
 
 enum { TURN_MS = 1000 }; /* for an I/O thread to look; with `inline` it may be inside a Run */
 
@@ -69,7 +70,9 @@ int lumen_reopen(lumen_server *server, uint32_t access_as_json) {
 
 int lumen_news(lumen_server *server, char *buffer, size_t capacity) {
     if (capacity == 0 || lm_telemetry_news(&server->telemetry, buffer, capacity)) return 0;
-    if (!lm_server_tell_long_runs(server, buffer, capacity)) buffer[0] = '\0';
+    if (lm_server_tell_long_runs(server, buffer, capacity)) return 0;
+    if (server->shared.tls && lm_tls_door_news(server->shared.tls, buffer, capacity)) return 0;
+    buffer[0] = '\0';
     return 0;
 }
 

@@ -24,6 +24,7 @@
 #include "flow/steer.h"
 #include "parts/settings.h"
 #include "server/state.h"
+#include "tls/door.h"
 
 const char *lumen_version(void) {
     return LUMEN_VERSION;
@@ -144,11 +145,13 @@ static void steer(lumen_server *server) {
 static int open_listeners(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     uint32_t grpc_port = shared->config.grpc_port;
-    int code = lm_listen_tcp(shared, LM_LISTENER_TCP, server->host, shared->config.port,
+    int code = lm_server_listen_tls(server);
+    if (!code && !server->tls_only)
+        code = lm_listen_tcp(shared, LM_LISTENER_TCP, server->host, shared->config.port,
                              &server->info.port);
     if (!code && grpc_port)
         code = lm_listen_tcp(shared, LM_LISTENER_GRPC, server->host, grpc_port, &grpc_port);
-    if (!code && shared->node_count > 1) steer(server);
+    if (!code && shared->node_count > 1 && !server->tls_only) steer(server);
     if (code || !server->unix_file.path[0]) return code;
     return lm_listen_unix(shared, &server->unix_file, shared->config.unix_socket_mode);
 }
@@ -173,6 +176,7 @@ static int open_stats(lumen_server *server) {
         server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
         server->workers[w].stats->head.node = (uint16_t)server->workers[w].node->index;
     }
+    if (shared->tls) shared->tls->counters = &server->ios[0].stats->io;
     memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
     if (shared->stats.note[0]) lm_server_note(server, shared->stats.note);
     return 0;
@@ -217,6 +221,7 @@ int lumen_start(lumen_server *server) {
     if (code) return code;
     server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
     if (shared->traced) code = lm_telemetry_start(&server->telemetry);
+    if (!code && shared->tls) code = lm_tls_door_start(shared->tls);
     if (code) return code;
     lock_memory(server); /* last: all memory is there */
     server->info.io_threads = shared->io_count;
@@ -268,6 +273,7 @@ int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
     lm_unlink_unix(&server->unix_file); /* a new server may take the path from here on */
+    lm_tls_door_stop(shared->tls);
     lm_stats_set_state(&shared->stats, LUMEN_STATE_DRAINING);
     /* relaxed: published by D1 */
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
@@ -289,6 +295,7 @@ int lumen_wait(lumen_server *server, uint32_t timeout_ms) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     lm_server_join_threads(server);
+    lm_tls_door_join(shared->tls);
     pthread_mutex_lock(&server->control);
     server->state = SERVER_ENDED;
     pthread_mutex_unlock(&server->control);
@@ -304,6 +311,7 @@ void lumen_close(lumen_server *server) {
         while (lumen_wait(server, 1000) == LUMEN_E_AGAIN) continue;
     }
     lm_server_join_threads(server);
+    lm_tls_door_join(shared->tls);
     pthread_mutex_lock(&server->changing); /* another thread may still load a model */
     pthread_mutex_unlock(&server->changing);
     pthread_mutex_lock(&server->control); /* or unload one */
@@ -316,6 +324,7 @@ void lumen_close(lumen_server *server) {
     free(server->telemetry_path);
     free(server->access_path);
     lm_server_close_nodes(server);
+    lm_tls_door_close(shared->tls);
     while (server->set) {
         struct lm_model_set *before = server->set->retired;
         lm_server_close_set(server, server->set);

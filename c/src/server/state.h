@@ -22,6 +22,7 @@ struct lumen_server {
     enum server_state state;
     bool threads_joined;
     bool memory_locked;
+    bool tls_only; /* nobody listens for plain TCP */
     char host[LM_HOST_BYTES_MAX];
     struct lm_unix_file unix_file;
     uint64_t opened_ns;
@@ -91,6 +92,10 @@ bool lm_server_leave_room(lumen_server *server);
 /* Seals the line that was replaced, once no I/O thread pushes to it; the caller holds `control`.
  * false: one may still do so. */
 bool lm_server_seal(lumen_server *server);
+
+/* server/tls.c */
+/* Listens for clients that speak TLS, if any may. Returns 0 or LUMEN_E_*. */
+int lm_server_listen_tls(lumen_server *server);
 
 /* server/models.c */
 /* A set without models, or NULL. */

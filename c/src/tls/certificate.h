@@ -1,0 +1,22 @@
+/* certificate.h: what a certificate says, and one that signs itself, for trying. Any thread, but
+ * never one that answers requests.
+ */
+#ifndef LM_TLS_CERTIFICATE_H
+#define LM_TLS_CERTIFICATE_H
+
+#include <stdbool.h>
+
+#include "lumen.h"
+#include "tls/openssl.h"
+
+/* The chain of a PEM text: its first certificate, and with `issuers` those behind it. The caller
+ * frees them. Returns how many there are; 0: lm_error_last says what is wrong. */
+uint32_t lm_certificates_read(const struct lm_openssl *openssl, const char *pem, const char *source,
+                              X509 **certificates_out, uint32_t capacity);
+/* The private key of a PEM text; NULL: lm_error_last says what is wrong. */
+EVP_PKEY *lm_certificate_key(const struct lm_openssl *openssl, const char *pem, const char *source);
+/* The SHA-256 of a client's name: of the first URI that its certificate says, otherwise of the
+ * first DNS name. false: it says none. */
+bool lm_certificate_subject(const struct lm_openssl *openssl, X509 *certificate, uint8_t *hash_out);
+
+#endif

@@ -1,0 +1,114 @@
+/* door.c: see door.h. Control thread only. */
+#include "tls/door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "tls/handshakes.h"
+
+int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context) {
+    struct lm_tls_door *door = calloc(1, sizeof *door);
+    *door_out = door;
+    if (!door) {
+        lm_tls_context_close(take_context);
+        return lm_error(LUMEN_E_NOMEM, "no memory for server.tls");
+    }
+    door->openssl = take_context->openssl;
+    door->context = take_context;
+    door->tickets.openssl = door->openssl;
+    door->oldest = door->newest = door->free = LM_TLS_NO_PLACE;
+    door->listen_fd = -1;
+    door->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    door->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    pthread_mutex_init(&door->news_lock, NULL);
+    int code = door->epoll_fd < 0 || door->event_fd < 0
+                   ? lm_error_errno(LUMEN_E_IO, errno, "server.tls: no descriptor")
+                   : lm_mapping_reserve(&door->memory,
+                                        LM_TLS_DESCRIPTORS_MAX * sizeof *door->sessions);
+    door->sessions = door->memory.base;
+    if (code) {
+        lm_tls_door_close(door);
+        *door_out = NULL;
+    }
+    return code;
+}
+
+void lm_tls_door_offer(struct lm_tls_door *door, struct lm_tls_context *take_context) {
+    const uint64_t one = 1;
+    /* T1: release: shows the context; pairs with T2. What was offered before was not taken. */
+    lm_tls_context_close((struct lm_tls_context *)(uintptr_t)lm_exchange_acq_rel_u64(
+        &door->offered, (uint64_t)(uintptr_t)take_context));
+    (void)!write(door->event_fd, &one, sizeof one);
+}
+
+int lm_tls_door_start(struct lm_tls_door *door) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = LM_TLS_OF_LISTENER};
+    sigset_t all, before;
+    door->listens = true;
+    /* A client that left before it was accepted must not be waited for. */
+    const int flags = fcntl(door->listen_fd, F_GETFL);
+    if (flags < 0 || fcntl(door->listen_fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, door->listen_fd, &event) != 0)
+        return lm_error_errno(LUMEN_E_IO, errno, "server.tls: cannot wait for clients");
+    event.data.u32 = LM_TLS_OF_CONTROL;
+    epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, door->event_fd, &event);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int refused = pthread_create(&door->thread, NULL, lm_tls_greet_clients, door);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (refused) return lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread");
+    door->thread_started = true;
+    return 0;
+}
+
+void lm_tls_door_stop(struct lm_tls_door *door) {
+    const uint64_t one = 1;
+    if (!door) return;
+    lm_store_relaxed_u32(&door->stopping, 1); /* relaxed: says nothing of other memory */
+    (void)!write(door->event_fd, &one, sizeof one);
+}
+
+void lm_tls_door_join(struct lm_tls_door *door) {
+    if (!door || !door->thread_started) return;
+    lm_tls_door_stop(door);
+    pthread_join(door->thread, NULL);
+    door->thread_started = false;
+}
+
+void lm_tls_door_close(struct lm_tls_door *door) {
+    if (!door) return;
+    lm_tls_door_join(door);
+    if (door->listen_fd >= 0) close(door->listen_fd);
+    if (door->epoll_fd >= 0) close(door->epoll_fd);
+    if (door->event_fd >= 0) close(door->event_fd);
+    /* relaxed: no thread runs */
+    lm_tls_context_close(
+        (struct lm_tls_context *)(uintptr_t)lm_load_relaxed_u64(&door->offered));
+    while (door->context) {
+        struct lm_tls_context *before = door->context->retired;
+        lm_tls_context_close(door->context);
+        door->context = before;
+    }
+    lm_tls_tickets_forget(&door->tickets);
+    lm_mapping_close(&door->memory);
+    pthread_mutex_destroy(&door->news_lock);
+    free(door);
+}
+
+bool lm_tls_door_news(struct lm_tls_door *door, char *text, size_t bytes) {
+    pthread_mutex_lock(&door->news_lock);
+    const bool has_news = door->news_count > 0;
+    if (has_news)
+        snprintf(text, bytes, "TLS: %llu handshakes failed, the last one because: %s",
+                 (unsigned long long)door->news_count, door->news);
+    door->news_count = 0;
+    pthread_mutex_unlock(&door->news_lock);
+    return has_news;
+}

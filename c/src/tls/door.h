@@ -1,0 +1,93 @@
+/* door.h: where clients who speak TLS come in: a listening socket, the certificates in force, and
+ * the thread that greets them (handshakes.h).
+ *
+ * A handshake takes a third of a millisecond of a core, one with an RSA key a whole: on an I/O
+ * thread each would delay all other clients. So one thread has the listening socket and carries
+ * out the handshakes, as far as its clients let it, and gives each connection to an I/O thread when
+ * it is greeted. It runs beside the pinned threads, with less weight than they have.
+ *
+ * Bounds: LM_TLS_HANDSHAKES_MAX at a time, of which the oldest makes room once it has had
+ * LM_TLS_LEAST_MS; LM_TLS_HANDSHAKE_MS each; LM_TLS_GREETING_BYTES from a client.
+ */
+#ifndef LM_TLS_DOOR_H
+#define LM_TLS_DOOR_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/atomics.h"
+#include "base/memory.h"
+#include "parts/address_table.h"
+#include "parts/stats.h"
+#include "tls/context.h"
+#include "tls/session.h"
+#include "tls/tickets.h"
+
+enum {
+    LM_TLS_HANDSHAKES_MAX = 1024,
+    LM_TLS_LEAST_MS = 500,
+    LM_TLS_HANDSHAKE_MS = 10000,
+    LM_TLS_GREETING_BYTES = 128 << 10,
+    LM_TLS_DESCRIPTORS_MAX = 2 << 20
+};
+#define LM_TLS_NO_PLACE UINT32_MAX
+
+/* What an event of epoll is of, beside the places below. */
+enum { LM_TLS_OF_LISTENER = LM_TLS_HANDSHAKES_MAX, LM_TLS_OF_CONTROL };
+
+/* A handshake under way. */
+struct lm_tls_handshake {
+    struct lm_tls_session *session; /* NULL: the place is free */
+    struct lm_tls_context *context;
+    uint64_t began_ns;
+    uint32_t prev, next; /* in the order of time, or the next free place */
+    bool is_known;       /* its first byte is TLS's */
+    bool wants_to_write;
+};
+
+struct lm_tls_door {
+    const struct lm_openssl *openssl;
+    /* struct lm_tls_context *: the next one, from the control thread; 0: none. */
+    lm_atomic_u64 offered;
+    lm_atomic_u32 stopping;
+    struct lm_tls_context *context; /* in force; the retired ones behind it */
+    struct lm_tls_tickets tickets;
+    struct lm_tls_handshake places[LM_TLS_HANDSHAKES_MAX];
+    uint32_t oldest, newest, free, used, count;
+    bool listens; /* the listening socket is waited for */
+    int listen_fd, epoll_fd, event_fd;
+    uint32_t port;
+    /* Each greeted connection's session, by its descriptor: the I/O thread that has it uses its
+     * own entry alone. */
+    struct lm_mapping memory;
+    struct lm_tls_session **sessions;
+    struct lm_address_table *addresses;
+    /* The figures of the first I/O thread's block that this thread alone writes. */
+    struct lm_io_counters *counters;
+    /* Takes a greeted connection for an I/O thread; false: it cannot. */
+    bool (*deliver)(void *owner, uint32_t fd);
+    void *owner;
+    uint32_t delivered; /* by `deliver`, to take turns */
+    pthread_t thread;
+    bool thread_started;
+    pthread_mutex_t news_lock; /* of what follows: this thread and the control thread */
+    char news[160];            /* why the last handshake failed */
+    uint64_t news_count;       /* that failed and were not told */
+};
+
+/* Takes the listening socket and the context. Returns 0 or LUMEN_E_*. */
+int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context);
+/* Starts the thread, once everything above is filled in. Returns 0 or LUMEN_E_*. */
+int lm_tls_door_start(struct lm_tls_door *door);
+/* Other certificates, from the next handshake on. Control thread. */
+void lm_tls_door_offer(struct lm_tls_door *door, struct lm_tls_context *take_context);
+/* No more clients: those that are being greeted are sent away. Returns at once; NULL is allowed. */
+void lm_tls_door_stop(struct lm_tls_door *door);
+/* Waits for its end. */
+void lm_tls_door_join(struct lm_tls_door *door);
+/* No I/O thread runs any more. */
+void lm_tls_door_close(struct lm_tls_door *door);
+/* Says how many handshakes failed since the last call, and why the last one did. false: none. */
+bool lm_tls_door_news(struct lm_tls_door *door, char *text, size_t bytes);
+
+#endif
