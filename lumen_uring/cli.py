@@ -31,6 +31,7 @@ COMMANDS = (
     "export",
     "fit-router",
     "key",
+    "tls",
     "health",
     "reload",
     "doctor",

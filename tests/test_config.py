@@ -433,8 +433,12 @@ def test_all_problems_of_keys_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
             "found 'xyz'",
         ),
         (13, "server.keys.2.admin: expected true | false, found 1"),
-        (14, "server.keys.3: expected either sha256 or token_env, found both"),
-        (17, "server.keys.4: expected either sha256 or token_env, found neither"),
+        (
+            14,
+            "server.keys.3: expected one of sha256, token_env and subject, found sha256 and "
+            "token_env",
+        ),
+        (17, "server.keys.4: expected one of sha256, token_env and subject, found none"),
         (
             19,
             "server.keys.5.token_env: expected a variable that holds the token, "

@@ -269,6 +269,11 @@ SUMS: dict[tuple[str, str], str] = {
     ("lumen_connections_total", "crowded"): "io.connections_crowded",
     ("lumen_connections_total", "timed_out"): "io.connections_timed_out",
     ("lumen_connections_total", "evicted"): "io.connections_evicted",
+    **{
+        ("lumen_tls_handshakes_total", name): f"tls.{name}"
+        for name in ("full", "resumed", "plain", "refused", "late", "left", "crowded", "failed")
+    },
+    ("lumen_tls_handshakes_total", "unknown_client"): "tls.unknown_clients",
     ("lumen_network_bytes_total", "in"): "io.bytes_in",
     ("lumen_network_bytes_total", "out"): "io.bytes_out worker.bytes_out",
     ("lumen_runs_total", "all"): "worker.runs",
@@ -326,7 +331,7 @@ SCALED = {
 
 def test_every_sample_is_the_sum_of_its_own_words() -> None:
     """Each word has a bit of its own: one too many, too few or in another's place is seen."""
-    owners = ("io", "worker", "gauge", "worker_gauge", "model")
+    owners = ("io", "worker", "gauge", "worker_gauge", "model", "tls")
     bits: dict[str, dict[str, int]] = {owner: {} for owner in owners}
     times = [word for word, _unit in SCALED.values()]
     for one in [*" ".join(SUMS.values()).split(), "model.overdue", *(f"model.{t}" for t in times)]:
@@ -334,6 +339,9 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
         # A float of the page holds 53 bits; the words of I/O threads and workers are added.
         bits[owner].setdefault(word, 1 << (len(bits[owner]) + (37 if owner == "worker" else 0)))
     assert max(bits["io"].values()) < 1 << 37
+    for word, bit in bits["tls"].items():  # two bits each: none is another's
+        bits["io"][f"tls_{word}"] = 5 * bit
+    bits["tls"] = {word: 5 * bit for word, bit in bits["tls"].items()}
     # More requests have begun than ended, and more were queued than have left.
     bits["io"]["requests"] = 1 << 51
     bits["model"] |= {"queued": 1 << 40, "last_ms": 1_700_000_000_123, "long_run_us": 2900}

@@ -166,11 +166,12 @@ ELSEWHERE: dict[type[BaseModel], set[str]] = {
         "keys",  # below
         # Of Python's side: tests/test_server.py, tests/test_metrics.py, tests/e2e.
         "unready_seconds", "drain_seconds", "metrics_port", "metrics_host",
+        "tls",  # tests/e2e/http/test_e2e_tls.py
     },
     # The caller resolves them: tests/test_model_cache.py, test_e2e_http_modes.py. The memory and
     # time are bounded in the model's process: test_e2e_isolation.py.
     ModelConfig: {"path", "labels", "isolation_memory", "isolation_hang_seconds"},
-    KeyConfig: {"token_env"},  # test_e2e_limits.py
+    KeyConfig: {"token_env", "subject"},  # test_e2e_limits.py, test_e2e_tls.py
 }  # fmt: skip
 
 

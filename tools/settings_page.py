@@ -22,6 +22,7 @@ from lumen_uring.settings import schema as settings
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.sizes import format_size
 from lumen_uring.settings.text import TextConfig
+from lumen_uring.settings.tls import CertificateConfig, TlsConfig
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
@@ -30,6 +31,8 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
         "Sockets, I/O threads, limits, keys.",
     ),
     "keys": (settings.KeyConfig, "Entries of `server.keys`. `lumen key NAME` prints one."),
+    "tls": (TlsConfig, "`server.tls`. [DEPLOY.md](DEPLOY.md#tls) has examples."),
+    "certificates": (CertificateConfig, "Entries of `server.tls.certificates`."),
     "engine": (settings.EngineConfig, "Workers, their queue and their memory."),
     "log": (settings.LogConfig, "What the server writes about itself."),
     "repository": (
@@ -55,7 +58,7 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "text": (TextConfig, "A model's `text`. [GUIDE.md](GUIDE.md#texts) has examples."),
 }
 _NESTED: Final = {
-    "server": ("keys",),
+    "server": ("keys", "certificates", "tls"),
     "models": ("image", "sequences", "text"),
     "experts": ("expert", "experts"),  # the inner keys first
     "ensembles": ("step", "ensembles"),

@@ -479,9 +479,9 @@ typedef struct lumen_slot_class {
 
 /* A certificate that the server shows, and its key. */
 typedef struct lumen_certificate {
-    const char *certificate; /* PEM: the server's own, then those that lead to its authority's */
-    const char *key;         /* PEM, without a password */
-    const char *source;      /* where they come from, for messages */
+    const char *certificate;  /* PEM: the server's own, then those that lead to its authority's */
+    const char *key;          /* PEM, without a password */
+    const char *source;       /* where they come from, for messages */
     const char *const *hosts; /* names that it is for, "*.example.org" too; none: those it says */
     uint32_t host_count;
     uint32_t reserved;

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lumen_uring.client import payloads
+from lumen_uring.client import payloads, tls
 from lumen_uring.client.async_link import Link
 from lumen_uring.client.base import CLOSED
 from lumen_uring.client.connection import connect_sentence, unix_path, where
@@ -234,9 +234,15 @@ class AsyncClient(AsyncTextClient):
         try:
             if path is not None:
                 return (await loop.create_unix_connection(link, path))[1]
-            return (await loop.create_connection(link, self._host, self._port))[1]
+            # asyncio's own bound of a handshake, 60 s, might be the shorter one.
+            handshake_s = self._timeout_s if self._tls is not None else None
+            made = await loop.create_connection(
+                link, self._host, self._port, ssl=self._tls, ssl_handshake_timeout=handshake_s
+            )
+            return made[1]
         except (OSError, UnicodeError) as error:
-            raise ConnectionFailed(connect_sentence(self._host, self._port, error)) from None
+            sentence = connect_sentence if self._tls is None else tls.connect_sentence
+            raise ConnectionFailed(sentence(self._host, self._port, error)) from None
 
     def _after_fork(self) -> None:
         """The loop and the connection belong to the parent."""

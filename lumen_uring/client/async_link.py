@@ -18,6 +18,7 @@ import numpy as np
 from lumen_uring.client import payloads, region
 from lumen_uring.client.async_region import Place, Sharing
 from lumen_uring.client.base import check_size, refusal, refuses_header
+from lumen_uring.client.connection import without_source
 from lumen_uring.client.region import Plan
 from lumen_uring.errors import ClientError, ConnectionFailed, DeadlinePassed, ProtocolError
 from lumen_uring.protocol import native
@@ -260,7 +261,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        reason = f" ({exc})" if exc else ""
+        reason = f" ({without_source(str(exc))})" if exc else ""
         self.end(ConnectionFailed(f"{self._where} closed the connection{reason}."))
 
     def pause_writing(self) -> None:

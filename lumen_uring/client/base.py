@@ -7,10 +7,12 @@ or waits.
 from __future__ import annotations
 
 import os
+import ssl
 import weakref
 from typing import Final
 
 from lumen_uring.client.connection import unix_path
+from lumen_uring.client.tls import context_of
 from lumen_uring.errors import ProtocolError, ServerError, from_status
 from lumen_uring.protocol import native
 from lumen_uring.protocol.convert import Array
@@ -32,6 +34,9 @@ class ClientBase:
         token: of this client's key, where the server has keys; at most 32 characters.
         shared_memory: tensors of numbers go through memory that client and server share, and
             not through the socket: over unix:PATH, where the server has server.shared_memory.
+        tls: speak TLS, as on the port of server.tls. True: the system's authorities vouch for the
+            server, whose certificate is for `host`; an ssl.SSLContext says otherwise, such as
+            ssl.create_default_context(cafile="ca.pem").
 
     Raises:
         ValueError: an option is out of range.
@@ -46,6 +51,7 @@ class ClientBase:
         max_reply_bytes: int = 1 << 30,
         token: str | None = None,
         shared_memory: bool = False,
+        tls: ssl.SSLContext | bool = False,
     ) -> None:
         if not 0 < port <= 65535:
             raise ValueError(f"port: expected 1..65535, found {port}")
@@ -53,6 +59,7 @@ class ClientBase:
             raise ValueError(f"timeout_s: expected seconds above 0, found {timeout_s}")
         if shared_memory and unix_path(host) is None:
             raise ValueError(f"shared_memory: expected a host unix:PATH, found {host!r}")
+        self._tls = context_of(tls, host)
         self._host = host
         self._port = port
         self._timeout_s = timeout_s

@@ -21,6 +21,7 @@ from lumen_uring.client.base import CLOSED, check_size, refusal, refuses_header
 from lumen_uring.client.connection import Connection
 from lumen_uring.client.region import Region
 from lumen_uring.client.texts import TextClient
+from lumen_uring.client.tls import TlsConnection
 from lumen_uring.errors import (
     ClientError,
     ConnectionFailed,
@@ -293,7 +294,10 @@ class Client(TextClient):
         if self._connection is not None and not self._connection.is_quiet():
             self._drop()
         if self._connection is None:
-            self._connection = Connection(self._host, self._port, self._timeout_s, deadline)
+            server = self._host, self._port, self._timeout_s, deadline
+            self._connection = (
+                Connection(*server) if self._tls is None else TlsConnection(*server, self._tls)
+            )
             if self._closed:
                 self._drop()
                 raise ConnectionFailed(CLOSED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import re
 import select
 import socket
 import struct
@@ -20,6 +21,8 @@ from lumen_uring.errors import ConnectionFailed, RequestTimeout
 
 # Linux takes at most this many buffers in one sendmsg (UIO_MAXIOV).
 _BUFFERS_MAX: Final = 1024
+# How the module ssl words an error: with a name and a line of its source.
+_OF_SSL: Final = re.compile(r"(?:\[[^]]*\] )?(.*?)\.? \(_ssl\.c:\d+\)", re.DOTALL)
 
 
 def unix_path(host: str) -> str | None:
@@ -73,7 +76,7 @@ class Connection:
                 f"{self._where} did not accept a connection within {timeout_s:g} s."
             ) from None
         except (OSError, UnicodeError) as error:
-            raise ConnectionFailed(connect_sentence(host, port, error)) from None
+            raise self._refused(host, port, error) from None
         self._socket.setblocking(False)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
@@ -166,9 +169,7 @@ class Connection:
             except OSError as error:
                 raise self._broken(error) from None
             if count == 0:
-                raise ConnectionFailed(
-                    f"{self._where} closed the connection before the reply was complete."
-                )
+                raise self._ended()
             return count
 
     def _wait(self, poll: select.poll, deadline: float) -> None:
@@ -177,8 +178,16 @@ class Connection:
         if left_ms <= 0 or not poll.poll(min(left_ms, 2**31 - 1)):
             raise RequestTimeout(f"{self._where} did not answer within {self._timeout_s:g} s.")
 
+    def _refused(self, host: str, port: int, error: OSError | UnicodeError) -> ConnectionFailed:
+        return ConnectionFailed(connect_sentence(host, port, error))
+
     def _broken(self, error: OSError) -> ConnectionFailed:
-        return ConnectionFailed(f"The connection to {self._where} broke: {_reason(error)}.")
+        return ConnectionFailed(f"The connection to {self._where} broke: {reason_of(error)}.")
+
+    def _ended(self) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"{self._where} closed the connection before the reply was complete."
+        )
 
 
 def _connect(host: str, port: int, deadline: float) -> socket.socket:
@@ -231,9 +240,27 @@ def connect_sentence(host: str, port: int, error: OSError | UnicodeError) -> str
         return f"No connection to {host}: its mode does not allow this user (unix_socket_mode)."
     if number == errno.ECONNREFUSED:
         return f"No server listens on {host}:{port}: start one with `lumen serve --port {port}`."
-    return f"No connection to {where(host, port)}: {_reason(error)}."
+    return f"No connection to {where(host, port)}: {reason_of(error)}."
 
 
-def _reason(error: OSError | UnicodeError) -> str:
+def reason_of(error: OSError | UnicodeError) -> str:
+    """What a message gives as the reason: the system's or OpenSSL's words.
+
+    Args:
+        error: of a connection.
+    """
     text = error.strerror if isinstance(error, OSError) else None
-    return text or str(error) or type(error).__name__
+    return without_source(text or str(error)) or type(error).__name__
+
+
+def without_source(text: str) -> str:
+    """An error's text without what the module ssl adds.
+
+    Args:
+        text: of any error.
+
+    >>> without_source("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
+    'wrong version number'
+    """
+    found = _OF_SSL.fullmatch(text)
+    return found[1] if found else text

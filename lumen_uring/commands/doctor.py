@@ -68,6 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
     from lumen_uring.serving.doctor import NOTE, PROBLEM, Machine, check_all
 
     findings = check_all(Machine())
+    if arguments.config is not None and (tls := _settings(arguments).server.tls) is not None:
+        from lumen_uring.serving.certificates import findings as of_certificates
+
+        findings += of_certificates(tls)
     models = _look(arguments)
     refused = [name for name, found in models.items() if isinstance(found, EngineError)]
     if arguments.json:

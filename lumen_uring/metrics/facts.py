@@ -15,8 +15,8 @@ from lumen_uring.guard import Guard
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, for each
-    model of the start its name and its execution providers, what says the states of all, and the
-    guard of the server's threads."""
+    model of the start its name and its execution providers, what says the states of all and when
+    certificates end, and the guard of the server's threads."""
 
     version: str
     ort_version: str
@@ -25,4 +25,5 @@ class Facts:
     slots: int
     providers: tuple[tuple[str, tuple[str, ...]], ...] = ()
     states: Callable[[], Sequence[Row]] = tuple
+    certificates: Callable[[], Sequence[tuple[str, int]]] = tuple
     guard: Guard = field(default_factory=lambda: Guard(lambda _level, _text: None))

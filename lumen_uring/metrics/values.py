@@ -67,6 +67,7 @@ class ServerCollector(Collector):
         yield _durations(snapshot)
         yield _model_durations(snapshot)
         yield from self._server(snapshot)
+        yield _expiries(self._facts)
 
     def _machine(self) -> Iterator[Metric]:
         total, used = memory_bytes()
@@ -135,6 +136,15 @@ class ServerCollector(Collector):
         yield alive
         build = {"version": facts.version, "onnxruntime": facts.ort_version}
         yield InfoMetricFamily("lumen_build", "Versions of Lumen and of ONNX Runtime", build)
+
+
+def _expiries(facts: Facts) -> Metric:
+    text = "When a certificate of server.tls ends, unix time"
+    name = "lumen_certificate_expiry_timestamp_seconds"
+    ends = GaugeMetricFamily(name, text, labels=("certificate",))
+    for source, when in facts.certificates():
+        ends.add_metric((source,), when)
+    return ends
 
 
 def make_registry(source: Callable[[], Snapshot], facts: Facts) -> CollectorRegistry:

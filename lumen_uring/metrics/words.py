@@ -136,6 +136,20 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
         ),
     ),
     (
+        "lumen_tls_handshakes",
+        "TLS handshakes by result. full and resumed went well. plain: the client did not speak "
+        "TLS. refused: the client sent an alert, as when it does not trust the certificate. "
+        "unknown_client: its certificate was missing or not trusted. late: it was too slow, or too "
+        "many began. left: it left in the middle. crowded: its address had "
+        "server.connections_per_address open. failed: nothing in common, or a broken message",
+        "result",
+        (
+            *((one, (("io", f"tls_{one}"),)) for one in ("full", "resumed", "plain", "refused")),
+            ("unknown_client", (("io", "tls_unknown_clients"),)),
+            *((one, (("io", f"tls_{one}"),)) for one in ("late", "left", "crowded", "failed")),
+        ),
+    ),
+    (
         "lumen_network_bytes",
         "Bytes received from clients (in) and sent to clients (out)",
         "direction",

@@ -1,4 +1,4 @@
-"""TLS of the C library: which certificates an engine shows, what a certificate says, one for trying.
+"""TLS of the C library: the certificates that an engine shows, what one says, one for trying.
 
 Used by engine.py, serving/certificates.py, `lumen doctor` and `lumen tls`; never on a request's
 path.

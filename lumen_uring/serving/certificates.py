@@ -17,6 +17,7 @@ from typing import Final
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.ring.certificates import Certificate, CertificateInfo, look_at
 from lumen_uring.ring.engine import Engine
+from lumen_uring.serving.doctor import NOTE, OK, PROBLEM, Finding
 from lumen_uring.settings.tls import TlsConfig
 
 WARN_DAYS: Final = 14
@@ -56,15 +57,15 @@ def _file(place: str, name: str) -> bytes:
 def _stamps(config: TlsConfig) -> Stamps:
     names = [name for one in config.certificates for name in (one.cert, one.key)]
     names += [] if config.client_ca is None else [config.client_ca]
-    stamps: list[tuple[int, int, int] | None] = []
-    for name in names:
-        try:
-            status = os.stat(name)  # noqa: PTH116 -- the link's target
-        except OSError:
-            stamps.append(None)
-        else:
-            stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(stamps)
+    return tuple(_stamp(name) for name in names)
+
+
+def _stamp(name: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(name)  # of the link's target
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def problem(info: CertificateInfo, now_s: float) -> str | None:
@@ -85,6 +86,36 @@ def problem(info: CertificateInfo, now_s: float) -> str | None:
     if left_days < 0:
         return f"ended {-left_days:.0f} days ago: clients refuse it"
     return f"ends in {left_days:.0f} days" if left_days < WARN_DAYS else None
+
+
+def findings(config: TlsConfig) -> list[Finding]:
+    """What `lumen doctor` says of the certificates: their times, keys and rights.
+
+    Args:
+        config: the settings.
+    """
+    try:
+        found, _authorities = read(config)
+        infos = [look_at(one) for one in found]
+    except (ConfigError, EngineError) as error:
+        return [Finding(PROBLEM, "TLS", str(error), "see docs/DEPLOY.md, TLS")]
+    lines = []
+    for one, settings, info in zip(found, config.certificates, infos, strict=True):
+        until = time.strftime("%Y-%m-%d", time.gmtime(info.not_after))
+        said = f"{one.source}: until {until}, for {' '.join(one.hosts or info.names) or 'no name'}"
+        cure = ""
+        if (wrong := problem(info, time.time())) is not None:
+            said, cure = f"{said}; it {wrong}", "renew it"
+        elif info.is_rsa:
+            said += "; its key is RSA's: handshakes take three times as long as with P-256"
+            cure = "have the next one made with a key of P-256 (ECDSA)"
+        elif os.stat(settings.key).st_mode & 0o077:
+            said += f"; other users may read {settings.key}"
+            cure = f"chmod 600 {settings.key}, where it is not mounted so"
+        is_over = info.not_after < time.time()
+        level = PROBLEM if is_over else NOTE if cure else OK
+        lines.append(Finding(level, "certificate", said, cure))
+    return lines
 
 
 class Certificates:
@@ -152,3 +183,8 @@ class Certificates:
             for source, info in self._infos:
                 if (said := problem(info, time.time())) is not None:
                     self._log("warning", f"The certificate {source} {said}.")
+
+
+def of_settings(config: TlsConfig | None, log: Callable[[str, str], None]) -> Certificates | None:
+    """The certificates of a server; None: it does not speak TLS."""
+    return None if config is None else Certificates(config, log)

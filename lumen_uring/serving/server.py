@@ -33,7 +33,7 @@ from lumen_uring.ring.description import EngineInfo
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.serving.banner import banner, warnings
-from lumen_uring.serving.certificates import Certificates
+from lumen_uring.serving.certificates import Certificates, of_settings
 from lumen_uring.serving.logs import Journal
 from lumen_uring.serving.main_loop import ENDING, MainLoop
 from lumen_uring.serving.notify import Notifier
@@ -152,8 +152,7 @@ def _serve(
     notes = [*config.notes]
     notifier = Notifier()
     guard = Guard(journal.log)
-    tls = config.server.tls
-    certificates = None if tls is None else Certificates(tls, journal.log)
+    certificates = of_settings(config.server.tls, journal.log)
     # The page closes before the engine, which removes the statistics file.
     with (
         SignalQueue(_TAKEN) as signals,
@@ -165,9 +164,9 @@ def _serve(
             if not _start(config, files, notes, problems, engine, processes, signals, starting):
                 return 0
             engine.set_metrics_port(0 if metrics is None else metrics.port)
-            engine.open_errands(kinds_of(config), config.repository.upload_bytes)
             if certificates is not None:
                 certificates.put(engine)
+            engine.open_errands(kinds_of(config), config.repository.upload_bytes)
             starting.step("Warming up")
             try:
                 engine.start()
@@ -183,7 +182,7 @@ def _serve(
         live = _live_models(engine, config, journal, info.ort_version, looks)
         control = Control(engine, live, journal.log, TritonSettings(config, journal).answer, guard)
         if metrics is not None:
-            facts = _facts(info, description, live.states.rows, guard)
+            facts = _facts(info, description, live.states.rows, guard, certificates)
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
@@ -395,6 +394,7 @@ def _facts(
     description: dict[str, Any],
     states: Callable[[], Sequence[Row]],
     guard: Guard,
+    certificates: Certificates | None,
 ) -> Facts:
     providers = tuple(
         (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
@@ -407,5 +407,6 @@ def _facts(
         info.slots,
         providers,
         states,
+        tuple if certificates is None else certificates.expiries,
         guard,
     )

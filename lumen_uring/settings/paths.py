@@ -28,6 +28,14 @@ def of(data: Mapping[str, Any]) -> Iterator[Place]:
     for section, name in _PATHS:
         if isinstance(data.get(section), dict):
             yield (section, name)
+    server = data.get("server")
+    tls = server.get("tls") if isinstance(server, dict) else None
+    if isinstance(tls, dict):
+        yield ("server", "tls", "client_ca")
+        certificates = tls.get("certificates")
+        for index, one in enumerate(certificates if isinstance(certificates, list) else ()):
+            for name in ("cert", "key") if isinstance(one, dict) else ():
+                yield ("server", "tls", "certificates", index, name)
     repository = data.get("repository")
     folders = repository.get("paths") if isinstance(repository, dict) else None
     for index in range(len(folders) if isinstance(folders, list) else 0):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
@@ -28,6 +27,8 @@ from lumen_uring.settings.types import (
     Rate,
     Section,
     Size,
+    as_cores,
+    as_mode,
     as_tuple,
     no_nul,
 )
@@ -75,18 +76,6 @@ def _short_path(value: str) -> str:
     return value
 
 
-def _cores(value: object) -> object:
-    """YAML reads a single core as a number."""
-    return str(value) if type(value) is int and value >= 0 else value
-
-
-def _mode(value: object) -> object:
-    """YAML reads 0660 as an octal number by itself, "0660" and 0o660 as texts."""
-    if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
-        return int(value, 8)
-    return value
-
-
 class ServerConfig(Section):
     """Sockets, I/O threads, memory for requests, and clients' rights."""
 
@@ -110,7 +99,7 @@ class ServerConfig(Section):
     )
     # For its user and group: a client's user joins the group. Other users are shut out, since a
     # server without keys serves every client that can connect.
-    unix_socket_mode: Annotated[int, BeforeValidator(_mode)] = Field(
+    unix_socket_mode: Annotated[int, BeforeValidator(as_mode)] = Field(
         default=0o660,
         ge=0,
         le=0o777,
@@ -235,7 +224,7 @@ class EngineConfig(Section):
     busy_poll_us: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)] = Field(
         default="auto", description="auto or microseconds, 1..1000000"
     )
-    cores: Annotated[str, BeforeValidator(_cores), Field(pattern=_CORES_PATTERN)] = Field(
+    cores: Annotated[str, BeforeValidator(as_cores), Field(pattern=_CORES_PATTERN)] = Field(
         default="auto", max_length=255, description="auto | isolated | a list such as 0-3,8"
     )
     nodes: Literal["auto"] | Annotated[int, Field(ge=1, le=NODES_MAX)] = Field(

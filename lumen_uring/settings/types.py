@@ -50,6 +50,18 @@ def as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def as_cores(value: object) -> object:
+    """YAML reads a single core as a number."""
+    return str(value) if type(value) is int and value >= 0 else value
+
+
+def as_mode(value: object) -> object:
+    """YAML reads 0660 as an octal number by itself, "0660" and 0o660 as texts."""
+    if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
+        return int(value, 8)
+    return value
+
+
 def versioned(value: str) -> str:
     """The name of a model, which may have a version."""
     if not re.fullmatch(VERSIONED_PATTERN, value):

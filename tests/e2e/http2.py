@@ -40,10 +40,13 @@ def fields_of(request: bytes) -> tuple[list[tuple[str, str]], bytes]:
 
 
 class Http2:
-    """One connection. `window`: bytes that the server may send ahead of who reads them."""
+    """One connection, to a port or on a socket. `window`: bytes that the server may send ahead of
+    who reads them."""
 
-    def __init__(self, port: int, window: int = 1 << 24) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), wire.TIMEOUT_S)
+    def __init__(self, to: int | socket.socket, window: int = 1 << 24) -> None:
+        if isinstance(to, int):
+            to = socket.create_connection(("127.0.0.1", to), wire.TIMEOUT_S)
+        self._socket = to
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         self.state = h2.connection.H2Connection(config)

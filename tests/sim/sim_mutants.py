@@ -126,8 +126,8 @@ MUTANTS = (
     Mutant(
         "refused stays open",
         ACCEPT,
-        "        close(fd);\n        return;\n    }\n    if (!count",
-        "        return;\n    }\n    if (!count",
+        "        close(fd);\n        return NULL;\n    }\n",
+        "        return NULL;\n    }\n",
     ),
     # Receiving.
     Mutant(
@@ -212,8 +212,8 @@ MUTANTS = (
     Mutant(
         "an end drops the answers",
         CONNECTION,
-        "shut(connection, SHUT_RD);",
-        "shut(connection, SHUT_RDWR);",
+        "shut(io, connection, SHUT_RD);",
+        "shut(io, connection, SHUT_RDWR);",
     ),
     Mutant(
         "an end does not shut down",
@@ -258,7 +258,12 @@ MUTANTS = (
         "    if (!connection->recv_armed) {\n        lm_connection_end(io, connection);\n",
         "    if (true) {\n        lm_connection_end(io, connection);\n",
     ),
-    Mutant("no half-close", ADVANCE, "lm_transport_of(connection)->shut(connection, SHUT_WR);", ""),
+    Mutant(
+        "no half-close",
+        ADVANCE,
+        "lm_transport_of(io, connection)->shut(io, connection, SHUT_WR);",
+        "",
+    ),
     Mutant(
         "generation stays",
         CONNECTION,
@@ -454,7 +459,7 @@ MUTANTS = (
         "the low mark stays",
         SLOT_WAIT,
         "    if (!lm_connection_expects(connection)) return;\n"
-        "    lm_transport_of(connection)->wake_at(connection, 1);\n",
+        "    lm_transport_of(io, connection)->wake_at(io, connection, 1);\n",
         "    if (!lm_connection_expects(connection)) return;\n",
     ),
     Mutant(

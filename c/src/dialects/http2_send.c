@@ -211,17 +211,17 @@ static void finish(struct lm_io *io, struct lm_http2_carrier *http2, int32_t err
 }
 
 static void send_later(struct lm_io *io, struct lm_connection *carrier,
-                         struct lm_http2_carrier *http2) {
+                       struct lm_http2_carrier *http2) {
     http2->sends = true;
     http2->sent_ns = io->now_ns;
-    if (!lm_transport_of(carrier)->start_send(io, carrier, &http2->busy->message))
+    if (!lm_transport_of(io, carrier)->start_send(io, carrier, &http2->busy->message))
         lm_connection_mark(io, carrier);
 }
 
 void lm_http2_flush(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     while (!http2->sends && fill(io, http2)) {
-        ssize_t sent = lm_transport_of(carrier)->send(io, carrier, &http2->busy->message);
+        ssize_t sent = lm_transport_of(io, carrier)->send(io, carrier, &http2->busy->message);
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
             finish(io, http2, -EPIPE);
             lm_connection_abort(io, carrier);

@@ -20,7 +20,7 @@ const char *lm_native_region_refusal(const struct lm_io *io,
                                      const struct lm_connection *connection) {
     if (!io->shared->config.shared_memory)
         return "kind (byte 4): 4 region needs server.shared_memory: true, which is off here";
-    if (!lm_transport_of(connection)->has_descriptors)
+    if (!lm_transport_of(io, connection)->has_descriptors)
         return "kind (byte 4): 4 region needs the server's unix socket, found TCP";
     return NULL;
 }

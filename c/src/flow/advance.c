@@ -62,7 +62,7 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
         connection->write_shut = true;
         connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull; /* from here on */
         lm_connection_move(io, connection, LM_LIST_LINGERING);
-        lm_transport_of(connection)->shut(io, connection, SHUT_WR);
+        lm_transport_of(io, connection)->shut(io, connection, SHUT_WR);
     }
     /* While the server drains, a connection between two requests has no future. */
     if (io->draining && !connection->ended && !busy && is_between_requests(connection))
@@ -75,7 +75,7 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
     if (connection->marked) return; /* something changed: it is advanced again */
     if (connection->ended && !connection->recv_armed && !busy) lm_connection_close(io, connection);
     if (io->fd_store && connection->fd != LM_FD_PARKED &&
-        connection->index < lm_parking_places(io) && lm_parking_may_park(connection))
+        connection->index < lm_parking_places(io) && lm_parking_may_park(io, connection))
         lm_connection_move(io, connection, LM_LIST_IDLE);
     lm_timer_update(io, connection);
 }

@@ -78,7 +78,7 @@ void lm_connections_close(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
         struct lm_connection *connection = &io->connections[i];
         if (connection->fd != LM_FD_FREE && connection->fd != LM_FD_PARKED)
-            lm_transport_of(connection)->close(io, connection);
+            lm_transport_of(io, connection)->close(io, connection);
     }
     free(io->deadlines);
     io->deadlines = NULL;
@@ -219,7 +219,7 @@ static void stop_receiving(struct lm_io *io, struct lm_connection *connection) {
     if (connection->fd == LM_FD_PARKED) {
         lm_ring_cancel_recv_header(io->ring, connection->index, connection->generation);
     } else {
-        lm_transport_of(connection)->shut(io, connection, SHUT_RD);
+        lm_transport_of(io, connection)->shut(io, connection, SHUT_RD);
     }
 }
 
@@ -249,7 +249,8 @@ bool lm_connection_may_half_close(const struct lm_io *io, const struct lm_connec
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
     /* relaxed: a worker that misses it sends into a dead socket, which is harmless */
     lm_store_relaxed_u32(&connection->gone, 1);
-    if (connection->fd != LM_FD_PARKED) lm_transport_of(connection)->shut(io, connection, SHUT_RDWR);
+    if (connection->fd != LM_FD_PARKED)
+        lm_transport_of(io, connection)->shut(io, connection, SHUT_RDWR);
     lm_connection_end(io, connection);
 }
 
@@ -269,7 +270,7 @@ void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
         lm_fd_store_drop(io->fd_store, connection->index);
         io->connections_parked--;
     } else {
-        lm_transport_of(connection)->close(io, connection);
+        lm_transport_of(io, connection)->close(io, connection);
         io->descriptor_freed = true;
     }
     connection->fd = LM_FD_FREE;

@@ -6,9 +6,10 @@
 #include "flow/transport.h"
 
 /* How far a connection's client has come, by what the kernel has of it. false: it does not say. */
-static bool progress(const struct lm_connection *connection, bool sending, uint64_t *bytes_out) {
+static bool progress(const struct lm_io *io, const struct lm_connection *connection, bool sending,
+                     uint64_t *bytes_out) {
     struct lm_transport_look look;
-    if (!lm_transport_look(connection, &look)) return false;
+    if (!lm_look_at_client(io, connection, &look)) return false;
     *bytes_out = sending ? look.acked_bytes : look.received_bytes;
     return true;
 }
@@ -16,7 +17,7 @@ static bool progress(const struct lm_connection *connection, bool sending, uint6
 static bool is_slow(const struct lm_io *io, const struct lm_connection *connection,
                     struct lm_request *request, bool sending) {
     uint64_t bytes = 0;
-    if (!progress(connection, sending, &bytes)) {
+    if (!progress(io, connection, sending, &bytes)) {
         uint64_t allowed_ms = LM_STALL_MS + request->slot->bytes / LM_STALL_BYTES_PER_MS;
         return io->now_ns > request->held_ns + allowed_ms * 1000000ull;
     }

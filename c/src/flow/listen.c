@@ -41,7 +41,7 @@ static int explain_bind(const char *host, uint32_t port, int errno_value) {
         return lm_error(
             LUMEN_E_IO,
             "port %u on %s is in use: stop what listens there (ss -ltnp 'sport = :%u') or choose "
-            "another with --port, or with server.grpc_port",
+            "another with --port, server.grpc_port or server.tls.port",
             port, host, port);
     case EACCES:
         return lm_error(

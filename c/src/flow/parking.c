@@ -6,8 +6,9 @@
 #include "base/error.h"
 #include "flow/transport.h"
 
-bool lm_parking_may_park(const struct lm_connection *connection) {
-    return lm_transport_of(connection)->may_park && connection->recv_armed && !connection->ended && connection->list == LM_LIST_NONE &&
+bool lm_parking_may_park(const struct lm_io *io, const struct lm_connection *connection) {
+    return lm_transport_of(io, connection)->may_park && connection->recv_armed &&
+           !connection->ended && connection->list == LM_LIST_NONE &&
            connection->in.read_state == LM_READ_HEADER && connection->in.header_used == 0 &&
            connection->in_flight == 0 && !lm_connection_is_sending(connection);
 }

@@ -8,7 +8,7 @@
 #include "flow/state.h"
 
 /* Between two requests, with a receive armed: belongs on LM_LIST_IDLE. */
-bool lm_parking_may_park(const struct lm_connection *connection);
+bool lm_parking_may_park(const struct lm_io *io, const struct lm_connection *connection);
 bool lm_parking_is_due(const struct lm_io *io);
 /* Parks as many idle connections as there are too many. Called when what was started is with the
  * kernel. */

@@ -109,7 +109,7 @@ size_t lm_receive_give(struct lm_io *io, struct lm_connection *stream, const uin
 }
 
 static void arm(struct lm_io *io, struct lm_connection *connection) {
-    const struct lm_transport *transport = lm_transport_of(connection);
+    const struct lm_transport *transport = lm_transport_of(io, connection);
     bool started = true;
     if (lm_connection_is_stream(connection) && connection->in.read_state != LM_READ_BODY) return;
     switch ((enum lm_read_state)connection->in.read_state) {

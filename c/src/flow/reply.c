@@ -36,7 +36,7 @@ static void give_token(struct lm_connection *connection) {
 enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request,
                              size_t *sent_bytes_out) {
     *sent_bytes_out = 0;
-    const struct lm_transport *transport = lm_transport_of(connection);
+    const struct lm_transport *transport = lm_transport_of(request->io, connection);
     if (transport->io_thread_sends || !take_token(connection)) return LM_OUTCOME_UNSENT;
     ssize_t sent = transport->send(request->io, connection, &request->message);
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
@@ -56,7 +56,7 @@ static void start_sending(struct lm_io *io, struct lm_connection *connection,
     connection->sending = request->slot->index;
     request->held_ns = io->now_ns;
     request->seen_ns = 0;
-    if (!lm_transport_of(connection)->start_send(io, connection, &request->message))
+    if (!lm_transport_of(io, connection)->start_send(io, connection, &request->message))
         lm_connection_mark(io, connection);
 }
 
@@ -129,7 +129,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
     if (token) {
         struct iovec copy[2] = {parts[0], parts[1]};
         struct msghdr message = {.msg_iov = copy, .msg_iovlen = body_bytes ? 2 : 1};
-        ssize_t sent = lm_transport_of(connection)->send(io, connection, &message);
+        ssize_t sent = lm_transport_of(io, connection)->send(io, connection, &message);
         if (sent > 0) {
             sent_bytes = (size_t)sent;
             lm_add_single_writer_u64(&io->stats->io.bytes_out, sent_bytes);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "flow/reload.h"
+#include "flow/transports.h"
 
 /* How long a connection may wait for its next request, for clients that look; 0: for ever. */
 static void write_keep_alive(char lines[LM_HTTP_KEEP_ALIVE_BYTES], uint32_t idle_s) {
@@ -16,6 +17,7 @@ static void write_keep_alive(char lines[LM_HTTP_KEEP_ALIVE_BYTES], uint32_t idle
 
 int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     shared->config = *config;
+    shared->transports = lm_transports;
     shared->config.host = shared->config.ort_library_path = shared->config.unix_socket = NULL;
     shared->config.telemetry_csv_path = shared->config.access_path = NULL;
     shared->config.keys = NULL; /* lm_access_open copies them, and the hosts */

@@ -20,13 +20,15 @@ static int bytes_wanted(struct lm_io *io, const struct lm_connection *connection
         have = (uint64_t)(connection->buffer_end - connection->buffer_at);
     if (have >= wanted) return 0;
     wanted -= have;
-    return lm_transport_of(connection)->waiting(io, connection) >= (int)wanted ? 0 : (int)wanted;
+    return lm_transport_of(io, connection)->waiting(io, connection) >= (int)wanted ? 0
+                                                                                   : (int)wanted;
 }
 
 void lm_slot_wait_turn_away(struct lm_io *io, struct lm_connection *connection,
                             enum lm_status status, const char *why) {
     if (connection->recv_armed)
-        lm_transport_of(connection)->wake_at(io, connection, 1); /* what is refused is read, too */
+        lm_transport_of(io, connection)
+            ->wake_at(io, connection, 1); /* what is refused is read, too */
     struct lm_refusal refusal;
     (void)lm_refuse(&refusal, status, 0, "%s", why);
     lm_connection_move(io, connection, LM_LIST_NONE);
@@ -61,7 +63,7 @@ static void bound_waiting(struct lm_io *io) {
 static void wait_for_bytes(struct lm_io *io, struct lm_connection *connection, int wanted) {
     bool holds = connection->buffer != LM_NO_BUFFER || connection->in.block != LM_NO_BLOCK;
     lm_add_single_writer_u64(&io->stats->io.body_waits, 1);
-    lm_transport_of(connection)->wake_at(io, connection, wanted);
+    lm_transport_of(io, connection)->wake_at(io, connection, wanted);
     lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
     connection->recv_armed = true;
     lm_connection_move(io, connection, holds ? LM_LIST_EXPECTING_HELD : LM_LIST_EXPECTING);
@@ -121,7 +123,7 @@ void lm_slot_wait_readable(struct lm_io *io, const struct lm_completion *complet
         return;
     }
     if (!lm_connection_expects(connection)) return;
-    lm_transport_of(connection)->wake_at(io, connection, 1);
+    lm_transport_of(io, connection)->wake_at(io, connection, 1);
     if (again) return; /* lm_slot_wait_begin looks anew */
     bool is_part = bytes_wanted(io, connection) > 0;
     wait_for_slot(io, connection, is_part ? LM_LIST_WAITING_PART : LM_LIST_WAITING);

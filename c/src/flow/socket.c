@@ -10,7 +10,7 @@
 enum { TCP_STATE_CLOSED = 7, TCP_STATE_CLOSE_WAIT = 8 }; /* the kernel's; netinet/tcp.h has them */
 
 ssize_t lm_socket_send(struct lm_io *io, struct lm_connection *connection,
-                           const struct msghdr *message) {
+                       const struct msghdr *message) {
     ssize_t sent;
     (void)io;
     do {
@@ -20,7 +20,7 @@ ssize_t lm_socket_send(struct lm_io *io, struct lm_connection *connection,
 }
 
 bool lm_socket_start_send(struct lm_io *io, struct lm_connection *connection,
-                              const struct msghdr *message) {
+                          const struct msghdr *message) {
     lm_ring_send(io->ring, connection->fd, message, connection->index, connection->generation);
     return true;
 }
@@ -31,7 +31,7 @@ bool lm_socket_start_header(struct lm_io *io, struct lm_connection *connection) 
 }
 
 bool lm_socket_start_recv(struct lm_io *io, struct lm_connection *connection, void *memory,
-                              size_t bytes) {
+                          size_t bytes) {
     lm_ring_recv(io->ring, connection->fd, memory, bytes, connection->index,
                  connection->generation);
     return true;

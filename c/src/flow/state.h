@@ -27,7 +27,8 @@
 #include "ring/ring.h"
 
 struct lm_io;
-struct lm_tls_door; /* tls/door.h */
+struct lm_tls_door;  /* tls/door.h */
+struct lm_transport; /* transport.h */
 struct lm_worker;
 
 /* Unready: serves as before, but says that it will not for long. */
@@ -38,6 +39,7 @@ enum { LM_PHASE_RUNNING = 0, LM_PHASE_UNREADY = 1, LM_PHASE_DRAINING = 2 };
 struct lm_shared {
     lumen_config config; /* the settings; its pointers are NULL */
     const struct lm_dialect *dialects[LM_DIALECT_COUNT];
+    const struct lm_transport *transports; /* the table (transports.h), by LM_TRANSPORT_* */
     struct lm_ort ort;
     struct lm_node nodes[LM_NODES_MAX];
     uint32_t node_count, io_count;
@@ -61,7 +63,7 @@ struct lm_shared {
     struct lm_address_table addresses;               /* that have a bound of connections, if any */
     struct lm_places places;                         /* max_in_flight */
     struct lm_shm_regions *shm;                      /* NULL: none may be registered */
-    struct lm_tls_door *tls;      /* NULL: none speak TLS */
+    struct lm_tls_door *tls;                         /* NULL: none speak TLS */
     struct lm_errands *errands;   /* NULL: the control program answers no requests */
     lm_atomic_u32 is_held;        /* 1: it says that the server is not ready */
     struct lm_spill_limit spills; /* of answers that do not fit their slots */
@@ -149,10 +151,9 @@ struct lm_io {
     uint32_t connections_used; /* entries from here on have never been touched */
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t marked_head, marked_tail; /* connections that lm_advance_all goes on with */
-    uint32_t connections_open, streams_open;
+    uint32_t connections_open, streams_open, connections_parked;
     struct lm_fd_store *fd_store; /* NULL: there are descriptors enough */
-    uint32_t connections_parked;
-    bool descriptor_freed; /* since none was found for one of them */
+    bool descriptor_freed;        /* since none was found for one of them */
     uint64_t next_park_ns, next_unpark_ns;
     uint32_t unparked_max;        /* beyond it the idle ones are parked */
     uint32_t connections_wanting; /* a returning request may let them go on */
@@ -184,9 +185,8 @@ struct lm_io {
     uint32_t parses_left; /* requests that connections may parse in this turn, beyond one each */
     uint32_t buffers_returned; /* since starved connections were last retried */
     uint64_t accept_retry_ns;  /* 0: not paused */
-    uint64_t next_eviction_ns, next_sweep_ns, next_watch_ns;
-    uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
-    uint64_t next_starved_ns;
+    uint64_t next_eviction_ns, next_sweep_ns, next_watch_ns, next_starved_ns;
+    uint32_t sweep_at;   /* where a sweep over several turns goes on; 0: none is under way */
     uint32_t *deadlines; /* of each connection, in ticks; 0: none */
     uint64_t opened_ns;
     uint64_t now_ns;  /* taken once per turn of the loop */
@@ -203,9 +203,9 @@ struct lm_io {
     struct lm_worker *inline_worker;
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
-    struct lm_spsc own;   /* the same, for this thread's inline_worker */
+    struct lm_spsc own;                   /* the same, for this thread's inline_worker */
     uint64_t computed_ns, computed_at_ns; /* of this thread, up to when */
-    struct lm_trace trace;    /* used when there is an access log */
+    struct lm_trace trace;                /* used when there is an access log */
     struct lm_spsc assigned;  /* connections that the first I/O thread accepted for this one */
     lm_atomic_u64 turns_seen; /* of shared->turns_asked */
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */

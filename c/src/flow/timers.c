@@ -100,7 +100,7 @@ static void reap_reset(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, index);
         if (connection->buffer != page) continue; /* it was given back */
         struct lm_transport_look look;
-        if (!lm_transport_look(connection, &look)) continue;
+        if (!lm_look_at_client(io, connection, &look)) continue;
         bool has_left = look.has_ended && connection->in_flight > 0 &&
                         !lm_connection_may_half_close(io, connection);
         if (look.is_closed || has_left) lm_connection_abort(io, connection);

@@ -43,6 +43,12 @@ bool lm_tls_deliver(void *shared_, uint32_t fd) {
 
 /* ---- receiving ---- */
 
+void lm_tls_poll(struct lm_io *io, struct lm_connection *connection,
+                 struct lm_tls_session *session) {
+    session->is_polled = true;
+    lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
+}
+
 /* What lies in OpenSSL's buffer the socket does not tell of. */
 static bool start(struct lm_io *io, struct lm_connection *connection, bool wants_page, void *memory,
                   size_t bytes) {
@@ -50,7 +56,7 @@ static bool start(struct lm_io *io, struct lm_connection *connection, bool wants
     session->wish = (struct lm_tls_wish){
         .is_open = true, .wants_page = wants_page, .memory = memory, .bytes = bytes};
     if (session->may_read || session->is_broken) return false;
-    lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
+    lm_tls_poll(io, connection, session);
     return true;
 }
 

@@ -32,6 +32,9 @@ static inline struct lm_tls_session *lm_tls_session_of(const struct lm_io *io,
 }
 /* The thread of the handshakes: an I/O thread gets a connection. `shared` is struct lm_shared. */
 bool lm_tls_deliver(void *shared, uint32_t fd);
+/* Asks the ring to say when the socket has something. */
+void lm_tls_poll(struct lm_io *io, struct lm_connection *connection,
+                 struct lm_tls_session *session);
 /* Since when records wait for a client that does not read; 0: none do. */
 uint64_t lm_tls_blocked_ns(const struct lm_io *io, const struct lm_connection *connection);
 /* The SHA-256 of the name in the client's certificate, also of a stream's; NULL: it has none. */

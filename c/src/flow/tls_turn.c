@@ -25,12 +25,12 @@ void lm_tls_take_greeted(struct lm_io *io) {
 /* What was read completes as if the ring had received it. */
 static void complete(struct lm_io *io, struct lm_connection *connection,
                      struct lm_tls_session *session, ssize_t got, int32_t page) {
-    const struct lm_completion completion = {
-        .op = session->wish.wants_page ? LM_OP_RECV_HEADER : LM_OP_RECV,
-        .index = connection->index,
-        .generation = connection->generation,
-        .result = got < 0 ? -errno : (int32_t)got,
-        .buffer = page};
+    const struct lm_completion completion = {.op = session->wish.wants_page ? LM_OP_RECV_HEADER
+                                                                            : LM_OP_RECV,
+                                             .index = connection->index,
+                                             .generation = connection->generation,
+                                             .result = got < 0 ? -errno : (int32_t)got,
+                                             .buffer = page};
     session->wish.is_open = false;
     lm_receive_completed(io, &completion);
 }
@@ -59,8 +59,7 @@ static void read_wish(struct lm_io *io, struct lm_connection *connection,
     const ssize_t got = lm_tls_read(io->shared->tls->openssl, session, memory, wish->bytes);
     if (got < 0 && errno == EAGAIN) {
         if (page != LM_NO_BUFFER) lm_held_return(&io->held, page);
-        if (!session->waits_for_rest) /* else lm_tls_sent marks it */
-            lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
+        if (!session->waits_for_rest) lm_tls_poll(io, connection, session); /* else lm_tls_sent */
         return;
     }
     if (got > 0)
@@ -75,6 +74,7 @@ bool lm_tls_readable(struct lm_io *io, const struct lm_completion *completion) {
     struct lm_tls_session *session = lm_tls_session_of(io, connection);
     if (!session) return false;
     session->may_read = true;
+    session->is_polled = false;
     if (!session->wish.is_open) return false; /* a request waits for its bytes */
     LM_ASSERT(connection->generation == completion->generation && connection->recv_armed);
     lm_connection_mark(io, connection);
@@ -130,6 +130,6 @@ void lm_tls_advance(struct lm_io *io, struct lm_connection *connection) {
     if (!session) return;
     if (session->message) send_message(io, connection, session);
     const bool may_read = session->may_read || session->is_broken;
-    if (session->wish.is_open && may_read && !session->waits_for_rest)
+    if (session->wish.is_open && may_read && !session->is_polled && !session->waits_for_rest)
         read_wish(io, connection, session);
 }

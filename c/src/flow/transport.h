@@ -1,5 +1,5 @@
-/* transport.h: the table of transports, which carry a connection's bytes: TCP and unix sockets,
- * connections that carry streams, and TLS (flow/tls.h).
+/* transport.h: what a transport does, which carries a connection's bytes. transports.h is the table
+ * of them.
  *
  * Called by the I/O thread; `send` also by a worker that holds the connection's token, but where
  * the I/O thread alone may send.
@@ -45,14 +45,14 @@ struct lm_transport {
     bool (*look)(const struct lm_connection *connection, struct lm_transport_look *look_out);
 };
 
-extern const struct lm_transport lm_transports[LM_TRANSPORT_COUNT];
-
-static inline const struct lm_transport *lm_transport_of(const struct lm_connection *connection) {
-    return &lm_transports[connection->transport];
+static inline const struct lm_transport *lm_transport_of(const struct lm_io *io,
+                                                         const struct lm_connection *connection) {
+    return &io->shared->transports[connection->transport];
 }
-static inline bool lm_transport_look(const struct lm_connection *connection,
+/* false: the kernel does not say. */
+static inline bool lm_look_at_client(const struct lm_io *io, const struct lm_connection *connection,
                                      struct lm_transport_look *look_out) {
-    const struct lm_transport *transport = lm_transport_of(connection);
+    const struct lm_transport *transport = lm_transport_of(io, connection);
     return transport->look && transport->look(connection, look_out);
 }
 

@@ -24,7 +24,7 @@
 #include "flow/steer.h"
 #include "parts/settings.h"
 #include "server/state.h"
-#include "tls/door.h"
+#include "tls/handshakes.h"
 
 const char *lumen_version(void) {
     return LUMEN_VERSION;
@@ -221,7 +221,7 @@ int lumen_start(lumen_server *server) {
     if (code) return code;
     server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
     if (shared->traced) code = lm_telemetry_start(&server->telemetry);
-    if (!code && shared->tls) code = lm_tls_door_start(shared->tls);
+    if (!code && shared->tls) code = lm_tls_handshakes_start(shared->tls);
     if (code) return code;
     lock_memory(server); /* last: all memory is there */
     server->info.io_threads = shared->io_count;

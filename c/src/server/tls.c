@@ -1,7 +1,7 @@
 /* tls.c: a server that speaks TLS: its door opens, and shows other certificates. Control thread. */
+#include "flow/tls.h"
 #include "base/error.h"
 #include "flow/listen.h"
-#include "flow/tls.h"
 #include "parts/settings.h"
 #include "server/state.h"
 #include "tls/door.h"
@@ -32,6 +32,7 @@ int lm_server_listen_tls(lumen_server *server) {
     door->addresses = &shared->addresses;
     door->deliver = lm_tls_deliver;
     door->owner = shared;
+    door->timeout_ns = shared->header_timeout_ns;
     int code = lm_listen_alone(shared, server->host, server->info.tls_port, &door->listen_fd,
                                &server->info.tls_port);
     if (server->tls_only) server->info.port = server->info.tls_port;

@@ -97,8 +97,7 @@ static void list_names(const struct lm_openssl *openssl, const X509 *certificate
         openssl->X509_get_ext_d2i(certificate, LM_NID_SUBJECT_ALT_NAME, NULL, NULL);
     size_t used = 0;
     for (int n = 0; names && n < openssl->OPENSSL_sk_num(names); n++) {
-        const ASN1_STRING *name =
-            text_of(openssl, openssl->OPENSSL_sk_value(names, n), LM_GEN_DNS);
+        const ASN1_STRING *name = text_of(openssl, openssl->OPENSSL_sk_value(names, n), LM_GEN_DNS);
         if (!name) continue;
         const size_t bytes = (size_t)openssl->ASN1_STRING_length(name);
         if (used + bytes + 2 > capacity) break;
@@ -181,7 +180,7 @@ int lumen_make_certificate(const char *names, char *certificate_out, char *key_o
     openssl->X509_free(certificate);
     openssl->EVP_PKEY_free(key);
     const char *why = lm_openssl_why(openssl);
-    return is_made ? 0
-                   : lm_error(LUMEN_E_INVALID, "a certificate for '%s': OpenSSL says: %s", names,
-                              why);
+    return is_made
+               ? 0
+               : lm_error(LUMEN_E_INVALID, "a certificate for '%s': OpenSSL says: %s", names, why);
 }

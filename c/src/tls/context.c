@@ -129,9 +129,8 @@ static int set_clients(const struct lm_openssl *openssl, SSL_CTX *context,
     if (!config->client_ca)
         return lm_error(LUMEN_E_INVALID, "server.tls.client_ca: expected the certificates of the "
                                          "authorities of clients, found none");
-    const uint32_t count =
-        lm_certificates_read(openssl, config->client_ca, "server.tls.client_ca", authorities,
-                             AUTHORITIES_MAX);
+    const uint32_t count = lm_certificates_read(openssl, config->client_ca, "server.tls.client_ca",
+                                                authorities, AUTHORITIES_MAX);
     if (count == 0) return LUMEN_E_INVALID;
     for (uint32_t a = 0; a < count; a++) {
         (void)openssl->X509_STORE_add_cert(openssl->SSL_CTX_get_cert_store(context),
@@ -139,9 +138,8 @@ static int set_clients(const struct lm_openssl *openssl, SSL_CTX *context,
         (void)openssl->SSL_CTX_add_client_CA(context, authorities[a]);
         openssl->X509_free(authorities[a]);
     }
-    const int must = config->clients == LUMEN_TLS_CLIENTS_CERTIFIED
-                         ? LM_SSL_VERIFY_FAIL_IF_NO_PEER_CERT
-                         : 0;
+    const int must =
+        config->clients == LUMEN_TLS_CLIENTS_CERTIFIED ? LM_SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0;
     openssl->SSL_CTX_set_verify(context, LM_SSL_VERIFY_PEER | must, NULL);
     openssl->SSL_CTX_set_verify_depth(context, 3);
     openssl->ERR_clear_error();
@@ -158,8 +156,7 @@ static int set_certificate(const struct lm_openssl *openssl, struct lm_tls_ident
     identity->certificate = chain[0];
     bool is_set = openssl->SSL_CTX_use_certificate(context, chain[0]) == 1;
     for (uint32_t c = 1; c < count; c++) {
-        is_set = is_set &&
-                 openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_CHAIN_CERT, 1, chain[c]) == 1;
+        is_set = is_set && openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_CHAIN_CERT, 1, chain[c]) == 1;
         openssl->X509_free(chain[c]);
     }
     EVP_PKEY *key = is_set ? lm_certificate_key(openssl, config->key, config->source) : NULL;

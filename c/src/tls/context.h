@@ -18,7 +18,7 @@ struct lm_tls_context {
     const struct lm_openssl *openssl;
     struct lm_tls_identity identities[LUMEN_CERTIFICATES_MAX];
     uint32_t count;
-    uint32_t uses; /* handshakes that are under way with it */
+    uint32_t uses;                  /* handshakes that are under way with it */
     struct lm_tls_context *retired; /* the one before it */
 };
 

@@ -2,8 +2,6 @@
 #include "tls/door.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -11,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "tls/handshakes.h"
 
 int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context) {
     struct lm_tls_door *door = calloc(1, sizeof *door);
@@ -28,10 +25,10 @@ int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_
     door->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     door->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&door->news_lock, NULL);
-    int code = door->epoll_fd < 0 || door->event_fd < 0
-                   ? lm_error_errno(LUMEN_E_IO, errno, "server.tls: no descriptor")
-                   : lm_mapping_reserve(&door->memory,
-                                        LM_TLS_DESCRIPTORS_MAX * sizeof *door->sessions);
+    int code =
+        door->epoll_fd < 0 || door->event_fd < 0
+            ? lm_error_errno(LUMEN_E_IO, errno, "server.tls: no descriptor")
+            : lm_mapping_reserve(&door->memory, LM_TLS_DESCRIPTORS_MAX * sizeof *door->sessions);
     door->sessions = door->memory.base;
     if (code) {
         lm_tls_door_close(door);
@@ -42,30 +39,11 @@ int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_
 
 void lm_tls_door_offer(struct lm_tls_door *door, struct lm_tls_context *take_context) {
     const uint64_t one = 1;
-    /* T1: release: shows the context; pairs with T2. What was offered before was not taken. */
+    /* T1: release: shows the context; pairs with T2 in tls/handshakes.c. What was
+     * offered before was not taken. */
     lm_tls_context_close((struct lm_tls_context *)(uintptr_t)lm_exchange_acq_rel_u64(
         &door->offered, (uint64_t)(uintptr_t)take_context));
     (void)!write(door->event_fd, &one, sizeof one);
-}
-
-int lm_tls_door_start(struct lm_tls_door *door) {
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = LM_TLS_OF_LISTENER};
-    sigset_t all, before;
-    door->listens = true;
-    /* A client that left before it was accepted must not be waited for. */
-    const int flags = fcntl(door->listen_fd, F_GETFL);
-    if (flags < 0 || fcntl(door->listen_fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
-        epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, door->listen_fd, &event) != 0)
-        return lm_error_errno(LUMEN_E_IO, errno, "server.tls: cannot wait for clients");
-    event.data.u32 = LM_TLS_OF_CONTROL;
-    epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, door->event_fd, &event);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int refused = pthread_create(&door->thread, NULL, lm_tls_greet_clients, door);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (refused) return lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread");
-    door->thread_started = true;
-    return 0;
 }
 
 void lm_tls_door_stop(struct lm_tls_door *door) {
@@ -89,8 +67,7 @@ void lm_tls_door_close(struct lm_tls_door *door) {
     if (door->epoll_fd >= 0) close(door->epoll_fd);
     if (door->event_fd >= 0) close(door->event_fd);
     /* relaxed: no thread runs */
-    lm_tls_context_close(
-        (struct lm_tls_context *)(uintptr_t)lm_load_relaxed_u64(&door->offered));
+    lm_tls_context_close((struct lm_tls_context *)(uintptr_t)lm_load_relaxed_u64(&door->offered));
     while (door->context) {
         struct lm_tls_context *before = door->context->retired;
         lm_tls_context_close(door->context);

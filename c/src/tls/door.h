@@ -7,7 +7,7 @@
  * it is greeted. It runs beside the pinned threads, with less weight than they have.
  *
  * Bounds: LM_TLS_HANDSHAKES_MAX at a time, of which the oldest makes room once it has had
- * LM_TLS_LEAST_MS; LM_TLS_HANDSHAKE_MS each; LM_TLS_GREETING_BYTES from a client.
+ * LM_TLS_LEAST_MS; server.header_timeout_ms each; LM_TLS_GREETING_BYTES from a client.
  */
 #ifndef LM_TLS_DOOR_H
 #define LM_TLS_DOOR_H
@@ -26,7 +26,6 @@
 enum {
     LM_TLS_HANDSHAKES_MAX = 1024,
     LM_TLS_LEAST_MS = 500,
-    LM_TLS_HANDSHAKE_MS = 10000,
     LM_TLS_GREETING_BYTES = 128 << 10,
     LM_TLS_DESCRIPTORS_MAX = 2 << 20
 };
@@ -56,7 +55,7 @@ struct lm_tls_door {
     uint32_t oldest, newest, free, used, count;
     bool listens; /* the listening socket is waited for */
     int listen_fd, epoll_fd, event_fd;
-    uint32_t port;
+    uint64_t timeout_ns; /* of a handshake; 0: none */
     /* Each greeted connection's session, by its descriptor: the I/O thread that has it uses its
      * own entry alone. */
     struct lm_mapping memory;
@@ -77,8 +76,6 @@ struct lm_tls_door {
 
 /* Takes the listening socket and the context. Returns 0 or LUMEN_E_*. */
 int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context);
-/* Starts the thread, once everything above is filled in. Returns 0 or LUMEN_E_*. */
-int lm_tls_door_start(struct lm_tls_door *door);
 /* Other certificates, from the next handshake on. Control thread. */
 void lm_tls_door_offer(struct lm_tls_door *door, struct lm_tls_context *take_context);
 /* No more clients: those that are being greeted are sent away. Returns at once; NULL is allowed. */

@@ -2,6 +2,8 @@
 #include "tls/handshakes.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -10,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "tls/certificate.h"
 
 enum { ACCEPTS_PER_TURN = 64, EVENTS = 64, NICE = 5, PAUSE_MS = 10 };
@@ -80,13 +83,17 @@ static void send_away(struct lm_tls_door *door, uint32_t index) {
 
 /* ---- failures ---- */
 
-static void fail(struct lm_tls_door *door, uint32_t index, lm_atomic_u64 *counter,
-                 const char *why) {
+static void count(struct lm_tls_door *door, lm_atomic_u64 *counter, const char *why) {
     lm_add_single_writer_u64(counter, 1);
     pthread_mutex_lock(&door->news_lock);
     snprintf(door->news, sizeof door->news, "%s", why);
     door->news_count++;
     pthread_mutex_unlock(&door->news_lock);
+}
+
+static void fail(struct lm_tls_door *door, uint32_t index, lm_atomic_u64 *counter,
+                 const char *why) {
+    count(door, counter, why);
     send_away(door, index);
 }
 
@@ -169,8 +176,9 @@ static void go_on(struct lm_tls_door *door, uint32_t index) {
             return;
         }
         if (first != FIRST_BYTE) {
+            count(door, &door->counters->tls_plain, "the client does not speak TLS");
             answer_plainly(session->fd);
-            fail(door, index, &door->counters->tls_plain, "the client does not speak TLS");
+            send_away(door, index);
             return;
         }
         place->is_known = true;
@@ -211,9 +219,9 @@ static bool make_place(struct lm_tls_door *door, uint64_t now_ns) {
 static void greet(struct lm_tls_door *door, int fd, const struct sockaddr_storage *peer,
                   uint64_t now_ns) {
     uint32_t address = LM_NO_ADDRESS;
-    const bool fits = fd < LM_TLS_DESCRIPTORS_MAX &&
-                      (!door->addresses->bound || peer->ss_family == AF_UNIX ||
-                       lm_address_table_add(door->addresses, peer, &address));
+    const bool fits =
+        fd < LM_TLS_DESCRIPTORS_MAX && (!door->addresses->bound || peer->ss_family == AF_UNIX ||
+                                        lm_address_table_add(door->addresses, peer, &address));
     struct lm_tls_session *session =
         fits ? lm_tls_session_open(door->openssl, lm_tls_context_first(door->context), fd) : NULL;
     if (!session) {
@@ -267,7 +275,7 @@ static void reap(struct lm_tls_door *door) {
 }
 
 static void adopt(struct lm_tls_door *door) {
-    /* T2: acquire: what the context holds; pairs with T1 */
+    /* T2: acquire: what the context holds; pairs with T1 in tls/door.c */
     struct lm_tls_context *next =
         (struct lm_tls_context *)(uintptr_t)lm_exchange_acq_rel_u64(&door->offered, 0);
     if (next) {
@@ -283,20 +291,18 @@ static void adopt(struct lm_tls_door *door) {
 /* How long it may sleep: until the oldest handshake is late, or may make room. */
 static int sleep_ms(const struct lm_tls_door *door, uint64_t now_ns) {
     if (!door->listens) return PAUSE_MS;
-    if (door->count == 0) return -1;
-    const uint64_t until_ns =
-        door->places[door->oldest].began_ns + LM_TLS_HANDSHAKE_MS * 1000000ull;
+    if (door->count == 0 || !door->timeout_ns) return -1;
+    const uint64_t until_ns = door->places[door->oldest].began_ns + door->timeout_ns;
     return until_ns > now_ns ? (int)((until_ns - now_ns) / 1000000) + 1 : 0;
 }
 
 static void end_late(struct lm_tls_door *door, uint64_t now_ns) {
-    while (door->count > 0 && door->places[door->oldest].began_ns +
-                                      LM_TLS_HANDSHAKE_MS * 1000000ull <=
-                                  now_ns)
+    while (door->count > 0 && door->timeout_ns &&
+           door->places[door->oldest].began_ns + door->timeout_ns <= now_ns)
         fail(door, door->oldest, &door->counters->tls_late, "the client was too slow");
 }
 
-void *lm_tls_greet_clients(void *argument) {
+static void *greet_clients(void *argument) {
     struct lm_tls_door *door = argument;
     struct epoll_event events[EVENTS];
     pthread_setname_np(pthread_self(), "lumen-tls");
@@ -323,4 +329,24 @@ void *lm_tls_greet_clients(void *argument) {
     door->listen_fd = -1;
     while (door->count > 0) send_away(door, door->oldest);
     return NULL;
+}
+
+int lm_tls_handshakes_start(struct lm_tls_door *door) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = LM_TLS_OF_LISTENER};
+    sigset_t all, before;
+    door->listens = true;
+    /* A client that left before it was accepted must not be waited for. */
+    const int flags = fcntl(door->listen_fd, F_GETFL);
+    if (flags < 0 || fcntl(door->listen_fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, door->listen_fd, &event) != 0)
+        return lm_error_errno(LUMEN_E_IO, errno, "server.tls: cannot wait for clients");
+    event.data.u32 = LM_TLS_OF_CONTROL;
+    epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, door->event_fd, &event);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int refused = pthread_create(&door->thread, NULL, greet_clients, door);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (refused) return lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread");
+    door->thread_started = true;
+    return 0;
 }

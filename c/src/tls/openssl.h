@@ -109,118 +109,117 @@ typedef long (*lm_bio_ctrl)(BIO *, int, long, void *);
 typedef int (*lm_pem_password)(char *, int, int, void *);
 
 /* X(result, name, arguments): of libssl. */
-#define LM_SSL_FUNCTIONS(X)                                                                        \
-    X(const SSL_METHOD *, TLS_server_method, (void))                                               \
-    X(const SSL_METHOD *, TLS_client_method, (void))                                               \
-    X(SSL_CTX *, SSL_CTX_new, (const SSL_METHOD *))                                                \
-    X(void, SSL_CTX_free, (SSL_CTX *))                                                             \
-    X(long, SSL_CTX_ctrl, (SSL_CTX *, int, long, void *))                                          \
-    X(uint64_t, SSL_CTX_set_options, (SSL_CTX *, uint64_t))                                        \
-    X(int, SSL_CTX_set_cipher_list, (SSL_CTX *, const char *))                                     \
-    X(int, SSL_CTX_use_certificate, (SSL_CTX *, X509 *))                                           \
-    X(int, SSL_CTX_use_PrivateKey, (SSL_CTX *, EVP_PKEY *))                                        \
-    X(int, SSL_CTX_check_private_key, (const SSL_CTX *))                                           \
-    X(void, SSL_CTX_set_verify, (SSL_CTX *, int, lm_ssl_verify))                                   \
-    X(void, SSL_CTX_set_verify_depth, (SSL_CTX *, int))                                            \
-    X(X509_STORE *, SSL_CTX_get_cert_store, (const SSL_CTX *))                                     \
-    X(int, SSL_CTX_set_default_verify_paths, (SSL_CTX *))                                          \
-    X(int, SSL_CTX_add_client_CA, (SSL_CTX *, X509 *))                                             \
-    X(void, SSL_CTX_set_client_hello_cb, (SSL_CTX *, lm_ssl_hello, void *))                        \
-    X(void, SSL_CTX_set_alpn_select_cb, (SSL_CTX *, lm_ssl_alpn, void *))                          \
-    X(int, SSL_CTX_set_tlsext_ticket_key_evp_cb, (SSL_CTX *, lm_ssl_ticket_key))                   \
-    X(int, SSL_CTX_set_session_id_context, (SSL_CTX *, const unsigned char *, unsigned int))       \
-    X(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t))                                           \
-    X(void, SSL_CTX_set_msg_callback, (SSL_CTX *, lm_ssl_message))                                 \
-    X(int, SSL_client_hello_get0_ext,                                                              \
-      (SSL *, unsigned int, const unsigned char **, size_t *))                                     \
-    X(SSL_CTX *, SSL_set_SSL_CTX, (SSL *, SSL_CTX *))                                              \
-    X(SSL *, SSL_new, (SSL_CTX *))                                                                 \
-    X(void, SSL_free, (SSL *))                                                                     \
-    X(long, SSL_ctrl, (SSL *, int, long, void *))                                                  \
-    X(int, SSL_set_ex_data, (SSL *, int, void *))                                                  \
-    X(void *, SSL_get_ex_data, (const SSL *, int))                                                 \
-    X(void, SSL_set_bio, (SSL *, BIO *, BIO *))                                                    \
-    X(void, SSL_set_accept_state, (SSL *))                                                         \
-    X(int, SSL_do_handshake, (SSL *))                                                              \
-    X(int, SSL_read, (SSL *, void *, int))                                                         \
-    X(int, SSL_write, (SSL *, const void *, int))                                                  \
-    X(int, SSL_shutdown, (SSL *))                                                                  \
-    X(int, SSL_get_error, (const SSL *, int))                                                      \
-    X(int, SSL_pending, (const SSL *))                                                             \
-    X(int, SSL_has_pending, (const SSL *))                                                         \
-    X(int, SSL_session_reused, (const SSL *))                                                      \
+#define LM_SSL_FUNCTIONS(X)                                                                    \
+    X(const SSL_METHOD *, TLS_server_method, (void))                                           \
+    X(const SSL_METHOD *, TLS_client_method, (void))                                           \
+    X(SSL_CTX *, SSL_CTX_new, (const SSL_METHOD *))                                            \
+    X(void, SSL_CTX_free, (SSL_CTX *))                                                         \
+    X(long, SSL_CTX_ctrl, (SSL_CTX *, int, long, void *))                                      \
+    X(uint64_t, SSL_CTX_set_options, (SSL_CTX *, uint64_t))                                    \
+    X(int, SSL_CTX_set_cipher_list, (SSL_CTX *, const char *))                                 \
+    X(int, SSL_CTX_use_certificate, (SSL_CTX *, X509 *))                                       \
+    X(int, SSL_CTX_use_PrivateKey, (SSL_CTX *, EVP_PKEY *))                                    \
+    X(int, SSL_CTX_check_private_key, (const SSL_CTX *))                                       \
+    X(void, SSL_CTX_set_verify, (SSL_CTX *, int, lm_ssl_verify))                               \
+    X(void, SSL_CTX_set_verify_depth, (SSL_CTX *, int))                                        \
+    X(X509_STORE *, SSL_CTX_get_cert_store, (const SSL_CTX *))                                 \
+    X(int, SSL_CTX_set_default_verify_paths, (SSL_CTX *))                                      \
+    X(int, SSL_CTX_add_client_CA, (SSL_CTX *, X509 *))                                         \
+    X(void, SSL_CTX_set_client_hello_cb, (SSL_CTX *, lm_ssl_hello, void *))                    \
+    X(void, SSL_CTX_set_alpn_select_cb, (SSL_CTX *, lm_ssl_alpn, void *))                      \
+    X(int, SSL_CTX_set_tlsext_ticket_key_evp_cb, (SSL_CTX *, lm_ssl_ticket_key))               \
+    X(int, SSL_CTX_set_session_id_context, (SSL_CTX *, const unsigned char *, unsigned int))   \
+    X(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t))                                       \
+    X(void, SSL_CTX_set_msg_callback, (SSL_CTX *, lm_ssl_message))                             \
+    X(int, SSL_client_hello_get0_ext, (SSL *, unsigned int, const unsigned char **, size_t *)) \
+    X(SSL_CTX *, SSL_set_SSL_CTX, (SSL *, SSL_CTX *))                                          \
+    X(SSL *, SSL_new, (SSL_CTX *))                                                             \
+    X(void, SSL_free, (SSL *))                                                                 \
+    X(long, SSL_ctrl, (SSL *, int, long, void *))                                              \
+    X(int, SSL_set_ex_data, (SSL *, int, void *))                                              \
+    X(void *, SSL_get_ex_data, (const SSL *, int))                                             \
+    X(void, SSL_set_bio, (SSL *, BIO *, BIO *))                                                \
+    X(void, SSL_set_accept_state, (SSL *))                                                     \
+    X(int, SSL_do_handshake, (SSL *))                                                          \
+    X(int, SSL_read, (SSL *, void *, int))                                                     \
+    X(int, SSL_write, (SSL *, const void *, int))                                              \
+    X(int, SSL_shutdown, (SSL *))                                                              \
+    X(int, SSL_get_error, (const SSL *, int))                                                  \
+    X(int, SSL_pending, (const SSL *))                                                         \
+    X(int, SSL_has_pending, (const SSL *))                                                     \
+    X(int, SSL_session_reused, (const SSL *))                                                  \
     X(X509 *, SSL_get1_peer_certificate, (const SSL *))
 
 /* Of libcrypto. */
-#define LM_CRYPTO_FUNCTIONS(X)                                                                     \
-    X(unsigned long, ERR_get_error, (void))                                                        \
-    X(unsigned long, ERR_peek_error, (void))                                                       \
-    X(void, ERR_clear_error, (void))                                                               \
-    X(const char *, ERR_reason_error_string, (unsigned long))                                      \
-    X(const char *, OpenSSL_version, (int))                                                        \
-    X(int, RAND_bytes, (unsigned char *, int))                                                     \
-    X(BIO_METHOD *, BIO_meth_new, (int, const char *))                                             \
-    X(int, BIO_meth_set_read, (BIO_METHOD *, lm_bio_read))                                         \
-    X(int, BIO_meth_set_write, (BIO_METHOD *, lm_bio_write))                                       \
-    X(int, BIO_meth_set_ctrl, (BIO_METHOD *, lm_bio_ctrl))                                         \
-    X(BIO *, BIO_new, (const BIO_METHOD *))                                                        \
-    X(const BIO_METHOD *, BIO_s_mem, (void))                                                       \
-    X(BIO *, BIO_new_mem_buf, (const void *, int))                                                 \
-    X(int, BIO_free, (BIO *))                                                                      \
-    X(int, BIO_read, (BIO *, void *, int))                                                         \
-    X(void, BIO_set_data, (BIO *, void *))                                                         \
-    X(void *, BIO_get_data, (BIO *))                                                               \
-    X(void, BIO_set_init, (BIO *, int))                                                            \
-    X(void, BIO_set_flags, (BIO *, int))                                                           \
-    X(void, BIO_clear_flags, (BIO *, int))                                                         \
-    X(X509 *, PEM_read_bio_X509, (BIO *, X509 **, lm_pem_password, void *))                        \
-    X(EVP_PKEY *, PEM_read_bio_PrivateKey, (BIO *, EVP_PKEY **, lm_pem_password, void *))          \
-    X(int, PEM_write_bio_X509, (BIO *, const X509 *))                                              \
-    X(int, PEM_write_bio_PrivateKey,                                                               \
-      (BIO *, const EVP_PKEY *, const EVP_CIPHER *, const unsigned char *, int, lm_pem_password,   \
-       void *))                                                                                    \
-    X(X509 *, X509_new, (void))                                                                    \
-    X(void, X509_free, (X509 *))                                                                   \
-    X(int, X509_set_version, (X509 *, long))                                                       \
-    X(ASN1_STRING *, X509_get_serialNumber, (X509 *))                                              \
-    X(int, ASN1_INTEGER_set_int64, (ASN1_STRING *, int64_t))                                       \
-    X(const ASN1_STRING *, X509_get0_notBefore, (const X509 *))                                    \
-    X(const ASN1_STRING *, X509_get0_notAfter, (const X509 *))                                     \
-    X(ASN1_STRING *, X509_getm_notBefore, (const X509 *))                                          \
-    X(ASN1_STRING *, X509_getm_notAfter, (const X509 *))                                           \
-    X(ASN1_STRING *, X509_gmtime_adj, (ASN1_STRING *, long))                                       \
-    X(int, ASN1_TIME_diff, (int *, int *, const ASN1_STRING *, const ASN1_STRING *))               \
-    X(int, X509_set_pubkey, (X509 *, EVP_PKEY *))                                                  \
-    X(EVP_PKEY *, X509_get0_pubkey, (const X509 *))                                                \
-    X(X509_NAME *, X509_get_subject_name, (const X509 *))                                          \
-    X(int, X509_set_issuer_name, (X509 *, const X509_NAME *))                                      \
-    X(int, X509_NAME_add_entry_by_txt,                                                             \
-      (X509_NAME *, const char *, int, const unsigned char *, int, int, int))                      \
-    X(X509_EXTENSION *, X509V3_EXT_conf_nid, (void *, void *, int, const char *))                  \
-    X(int, X509_add_ext, (X509 *, X509_EXTENSION *, int))                                          \
-    X(void, X509_EXTENSION_free, (X509_EXTENSION *))                                               \
-    X(int, X509_sign, (X509 *, EVP_PKEY *, const EVP_MD *))                                        \
-    X(int, X509_check_host, (X509 *, const char *, size_t, unsigned int, char **))                 \
-    X(int, X509_check_ip_asc, (X509 *, const char *, unsigned int))                                \
-    X(void *, X509_get_ext_d2i, (const X509 *, int, int *, int *))                                 \
-    X(int, X509_STORE_add_cert, (X509_STORE *, X509 *))                                            \
-    X(int, OPENSSL_sk_num, (const OPENSSL_STACK *))                                                \
-    X(void *, OPENSSL_sk_value, (const OPENSSL_STACK *, int))                                      \
-    X(void *, GENERAL_NAME_get0_value, (const void *, int *))                                      \
-    X(void, GENERAL_NAMES_free, (void *))                                                          \
-    X(const unsigned char *, ASN1_STRING_get0_data, (const ASN1_STRING *))                         \
-    X(int, ASN1_STRING_length, (const ASN1_STRING *))                                              \
-    X(EVP_PKEY *, EVP_PKEY_Q_keygen, (void *, const char *, const char *, ...))                    \
-    X(int, EVP_PKEY_get_base_id, (const EVP_PKEY *))                                               \
-    X(void, EVP_PKEY_free, (EVP_PKEY *))                                                           \
-    X(const EVP_MD *, EVP_sha256, (void))                                                          \
-    X(const EVP_CIPHER *, EVP_aes_256_cbc, (void))                                                 \
-    X(int, EVP_EncryptInit_ex,                                                                     \
-      (EVP_CIPHER_CTX *, const EVP_CIPHER *, void *, const unsigned char *,                        \
-       const unsigned char *))                                                                     \
-    X(int, EVP_DecryptInit_ex,                                                                     \
-      (EVP_CIPHER_CTX *, const EVP_CIPHER *, void *, const unsigned char *,                        \
-       const unsigned char *))                                                                     \
+#define LM_CRYPTO_FUNCTIONS(X)                                                                   \
+    X(unsigned long, ERR_get_error, (void))                                                      \
+    X(unsigned long, ERR_peek_error, (void))                                                     \
+    X(void, ERR_clear_error, (void))                                                             \
+    X(const char *, ERR_reason_error_string, (unsigned long))                                    \
+    X(const char *, OpenSSL_version, (int))                                                      \
+    X(int, RAND_bytes, (unsigned char *, int))                                                   \
+    X(BIO_METHOD *, BIO_meth_new, (int, const char *))                                           \
+    X(int, BIO_meth_set_read, (BIO_METHOD *, lm_bio_read))                                       \
+    X(int, BIO_meth_set_write, (BIO_METHOD *, lm_bio_write))                                     \
+    X(int, BIO_meth_set_ctrl, (BIO_METHOD *, lm_bio_ctrl))                                       \
+    X(BIO *, BIO_new, (const BIO_METHOD *))                                                      \
+    X(const BIO_METHOD *, BIO_s_mem, (void))                                                     \
+    X(BIO *, BIO_new_mem_buf, (const void *, int))                                               \
+    X(int, BIO_free, (BIO *))                                                                    \
+    X(int, BIO_read, (BIO *, void *, int))                                                       \
+    X(void, BIO_set_data, (BIO *, void *))                                                       \
+    X(void *, BIO_get_data, (BIO *))                                                             \
+    X(void, BIO_set_init, (BIO *, int))                                                          \
+    X(void, BIO_set_flags, (BIO *, int))                                                         \
+    X(void, BIO_clear_flags, (BIO *, int))                                                       \
+    X(X509 *, PEM_read_bio_X509, (BIO *, X509 **, lm_pem_password, void *))                      \
+    X(EVP_PKEY *, PEM_read_bio_PrivateKey, (BIO *, EVP_PKEY **, lm_pem_password, void *))        \
+    X(int, PEM_write_bio_X509, (BIO *, const X509 *))                                            \
+    X(int, PEM_write_bio_PrivateKey,                                                             \
+      (BIO *, const EVP_PKEY *, const EVP_CIPHER *, const unsigned char *, int, lm_pem_password, \
+       void *))                                                                                  \
+    X(X509 *, X509_new, (void))                                                                  \
+    X(void, X509_free, (X509 *))                                                                 \
+    X(int, X509_set_version, (X509 *, long))                                                     \
+    X(ASN1_STRING *, X509_get_serialNumber, (X509 *))                                            \
+    X(int, ASN1_INTEGER_set_int64, (ASN1_STRING *, int64_t))                                     \
+    X(const ASN1_STRING *, X509_get0_notBefore, (const X509 *))                                  \
+    X(const ASN1_STRING *, X509_get0_notAfter, (const X509 *))                                   \
+    X(ASN1_STRING *, X509_getm_notBefore, (const X509 *))                                        \
+    X(ASN1_STRING *, X509_getm_notAfter, (const X509 *))                                         \
+    X(ASN1_STRING *, X509_gmtime_adj, (ASN1_STRING *, long))                                     \
+    X(int, ASN1_TIME_diff, (int *, int *, const ASN1_STRING *, const ASN1_STRING *))             \
+    X(int, X509_set_pubkey, (X509 *, EVP_PKEY *))                                                \
+    X(EVP_PKEY *, X509_get0_pubkey, (const X509 *))                                              \
+    X(X509_NAME *, X509_get_subject_name, (const X509 *))                                        \
+    X(int, X509_set_issuer_name, (X509 *, const X509_NAME *))                                    \
+    X(int, X509_NAME_add_entry_by_txt,                                                           \
+      (X509_NAME *, const char *, int, const unsigned char *, int, int, int))                    \
+    X(X509_EXTENSION *, X509V3_EXT_conf_nid, (void *, void *, int, const char *))                \
+    X(int, X509_add_ext, (X509 *, X509_EXTENSION *, int))                                        \
+    X(void, X509_EXTENSION_free, (X509_EXTENSION *))                                             \
+    X(int, X509_sign, (X509 *, EVP_PKEY *, const EVP_MD *))                                      \
+    X(int, X509_check_host, (X509 *, const char *, size_t, unsigned int, char **))               \
+    X(int, X509_check_ip_asc, (X509 *, const char *, unsigned int))                              \
+    X(void *, X509_get_ext_d2i, (const X509 *, int, int *, int *))                               \
+    X(int, X509_STORE_add_cert, (X509_STORE *, X509 *))                                          \
+    X(int, OPENSSL_sk_num, (const OPENSSL_STACK *))                                              \
+    X(void *, OPENSSL_sk_value, (const OPENSSL_STACK *, int))                                    \
+    X(void *, GENERAL_NAME_get0_value, (const void *, int *))                                    \
+    X(void, GENERAL_NAMES_free, (void *))                                                        \
+    X(const unsigned char *, ASN1_STRING_get0_data, (const ASN1_STRING *))                       \
+    X(int, ASN1_STRING_length, (const ASN1_STRING *))                                            \
+    X(EVP_PKEY *, EVP_PKEY_Q_keygen, (void *, const char *, const char *, ...))                  \
+    X(int, EVP_PKEY_get_base_id, (const EVP_PKEY *))                                             \
+    X(void, EVP_PKEY_free, (EVP_PKEY *))                                                         \
+    X(const EVP_MD *, EVP_sha256, (void))                                                        \
+    X(const EVP_CIPHER *, EVP_aes_256_cbc, (void))                                               \
+    X(int, EVP_EncryptInit_ex,                                                                   \
+      (EVP_CIPHER_CTX *, const EVP_CIPHER *, void *, const unsigned char *,                      \
+       const unsigned char *))                                                                   \
+    X(int, EVP_DecryptInit_ex,                                                                   \
+      (EVP_CIPHER_CTX *, const EVP_CIPHER *, void *, const unsigned char *,                      \
+       const unsigned char *))                                                                   \
     X(int, EVP_MAC_CTX_set_params, (EVP_MAC_CTX *, const OSSL_PARAM *))
 
 #define LM_OPENSSL_MEMBER(result, name, arguments) result(*name) arguments;

@@ -20,8 +20,8 @@ static int retry_later(BIO *bio, int direction) {
 }
 
 static void clear_retry(BIO *bio) {
-    openssl_of_bio->BIO_clear_flags(
-        bio, LM_BIO_FLAGS_READ | LM_BIO_FLAGS_WRITE | LM_BIO_FLAGS_SHOULD_RETRY);
+    openssl_of_bio->BIO_clear_flags(bio, LM_BIO_FLAGS_READ | LM_BIO_FLAGS_WRITE |
+                                             LM_BIO_FLAGS_SHOULD_RETRY);
 }
 
 static int socket_read(BIO *bio, char *bytes, int count) {
@@ -142,17 +142,16 @@ ssize_t lm_tls_read(const struct lm_openssl *openssl, struct lm_tls_session *ses
         return got;
     }
     session->may_read = false;
-    switch (openssl->SSL_get_error(session->ssl, got)) {
-    case LM_SSL_ERROR_WANT_READ: errno = EAGAIN; return -1;
-    case LM_SSL_ERROR_ZERO_RETURN: return 0;
-    case LM_SSL_ERROR_WANT_WRITE: /* an answer to a change of keys */
-        /* Behind records that wait; a client that reads nothing changes nothing. */
-        if (!session->rest) return fail(openssl, session, ENOBUFS);
-        session->may_read = session->waits_for_rest = true;
-        errno = EAGAIN;
-        return -1;
-    default: return fail(openssl, session, ECONNRESET); /* also an end that was not said */
-    }
+    const int error = openssl->SSL_get_error(session->ssl, got);
+    if (error == LM_SSL_ERROR_ZERO_RETURN) return 0;
+    /* An answer to a change of keys: behind records that wait; a client that reads nothing changes
+     * nothing. */
+    const bool is_behind = error == LM_SSL_ERROR_WANT_WRITE && session->rest;
+    if (error != LM_SSL_ERROR_WANT_READ && !is_behind) /* also an end that was not said */
+        return fail(openssl, session, ECONNRESET);
+    if (is_behind) session->may_read = session->waits_for_rest = true;
+    errno = EAGAIN;
+    return -1;
 }
 
 size_t lm_tls_buffered(const struct lm_openssl *openssl, const struct lm_tls_session *session) {
@@ -175,8 +174,7 @@ static size_t next_record(struct lm_tls_writer *writer, const struct msghdr *mes
             *content_out = bytes;
             return LM_TLS_RECORD_BYTES;
         }
-        const size_t taken =
-            left < LM_TLS_RECORD_BYTES - used ? left : LM_TLS_RECORD_BYTES - used;
+        const size_t taken = left < LM_TLS_RECORD_BYTES - used ? left : LM_TLS_RECORD_BYTES - used;
         if (taken) memcpy(writer->gathered + used, bytes, taken);
         used += taken;
         *at += taken;

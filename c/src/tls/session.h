@@ -41,9 +41,10 @@ struct lm_tls_session {
     int fd;
     uint32_t address;        /* that it counts for (parts/address_table.h) */
     uint64_t received_bytes; /* of the handshake's, as they come */
-    bool may_read;           /* bytes may be in OpenSSL's buffer: the socket does not tell of them */
-    bool waits_for_rest;     /* what comes has to be answered, behind `rest` */
-    bool is_broken;          /* nothing more can be read or written */
+    bool may_read;       /* bytes may be in OpenSSL's buffer: the socket does not tell of them */
+    bool is_polled;      /* the ring says when the socket has something */
+    bool waits_for_rest; /* what comes has to be answered, behind `rest` */
+    bool is_broken;      /* nothing more can be read or written */
     bool has_subject;
     bool is_resumed;
     uint8_t subject[LM_TLS_SUBJECT_BYTES]; /* the SHA-256 of the client certificate's name */

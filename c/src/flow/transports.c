@@ -1,5 +1,5 @@
-/* transport.c: see transport.h. */
-#include "flow/transport.h"
+/* transports.c: see transports.h. */
+#include "flow/transports.h"
 
 #include <errno.h>
 #include <limits.h>
