@@ -27,6 +27,7 @@ from lumen_uring.loading.words import (
     width_text,
 )
 from lumen_uring.ring.description import EngineInfo
+from lumen_uring.serving.logs import Journal
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
 from lumen_uring.settings.sizes import format_size
@@ -86,6 +87,25 @@ def banner(
     lines.append(f"  ready    in {ready_s:.2f} s; Ctrl-C drains and ends")
     lines.append(f"Try: {_next_step(config, description['models'], info.port)}")
     return lines
+
+
+def announce(journal: Journal, lines: list[str], notes: tuple[str, ...], config: Config) -> None:
+    """The banner on stdout, and in a log that is elsewhere what it has of news.
+
+    Args:
+        journal: of the server.
+        lines: of `banner`.
+        notes: sentences that a log has as warnings.
+        config: the settings.
+    """
+    for line in lines:
+        journal.show(line)
+    if not journal.is_stdout:
+        journal.log("info", lines[0])
+        for note in notes:
+            journal.log("warning", note)
+    for one in config.broken:
+        journal.log("warning", f"model {one.name}: not served: {one.reason}")
 
 
 def _of_model(model: ModelConfig, entry: dict[str, Any]) -> list[str]:

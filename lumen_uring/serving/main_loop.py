@@ -52,7 +52,7 @@ class MainLoop:
         control: Control,
         report: Report,
         guard: Guard,
-        certificates: Certificates | None,
+        certificates: Certificates | None = None,
     ) -> None:
         self._processes = processes
         self._config = config

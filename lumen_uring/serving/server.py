@@ -32,7 +32,7 @@ from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.description import EngineInfo
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
-from lumen_uring.serving.banner import banner, warnings
+from lumen_uring.serving.banner import announce, banner, warnings
 from lumen_uring.serving.certificates import Certificates, of_settings
 from lumen_uring.serving.logs import Journal
 from lumen_uring.serving.main_loop import ENDING, MainLoop
@@ -164,15 +164,9 @@ def _serve(
             if not _start(config, files, notes, problems, engine, processes, signals, starting):
                 return 0
             engine.set_metrics_port(0 if metrics is None else metrics.port)
-            if certificates is not None:
-                certificates.put(engine)
             engine.open_errands(kinds_of(config), config.repository.upload_bytes)
             starting.step("Warming up")
-            try:
-                engine.start()
-            except EngineError as error:
-                _blame(config, error)
-                raise
+            _listen(config, engine, certificates)
             if signals.take(ENDING) is not None:
                 engine.stop(0)
                 return 0
@@ -194,24 +188,12 @@ def _serve(
             control.start()  # folders are watched before anybody reads that the server is ready
             address = "none" if metrics is None else metrics.address
             lines = banner(config, info, description, notes, ready_s, address)
-            _announce(journal, lines, (*notes, *info.notes), config)
+            announce(journal, lines, (*notes, *info.notes), config)
             notifier.ready(lines[0])
             return watch.until_the_end()
         finally:
             control.close()
             report.close()
-
-
-def _announce(journal: Journal, lines: list[str], notes: tuple[str, ...], config: Config) -> None:
-    """The banner on stdout, and in a log that is elsewhere what it has of news."""
-    for line in lines:
-        journal.show(line)
-    if not journal.is_stdout:
-        journal.log("info", lines[0])
-        for note in notes:
-            journal.log("warning", note)
-    for one in config.broken:
-        journal.log("warning", f"model {one.name}: not served: {one.reason}")
 
 
 def _start(
@@ -360,6 +342,16 @@ def _load_models(
     _report(config, problems)
 
 
+def _listen(config: Config, engine: Engine, certificates: Certificates | None) -> None:
+    if certificates is not None:
+        certificates.put(engine)
+    try:
+        engine.start()
+    except EngineError as error:
+        _blame(config, error)
+        raise
+
+
 def _blame(config: Config, error: EngineError) -> None:
     """The models do not fit the server together: it may start without those that the engine
     names."""
@@ -394,7 +386,7 @@ def _facts(
     description: dict[str, Any],
     states: Callable[[], Sequence[Row]],
     guard: Guard,
-    certificates: Certificates | None,
+    certificates: Certificates | None = None,
 ) -> Facts:
     providers = tuple(
         (model["name"], tuple(model.get("providers", ()))) for model in description["models"]

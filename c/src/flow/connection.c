@@ -78,7 +78,7 @@ void lm_connections_close(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
         struct lm_connection *connection = &io->connections[i];
         if (connection->fd != LM_FD_FREE && connection->fd != LM_FD_PARKED)
-            lm_transport_of(io, connection)->close(io, connection);
+            lm_transport_of(io, connection)->release(io, connection);
     }
     free(io->deadlines);
     io->deadlines = NULL;
@@ -270,7 +270,7 @@ void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
         lm_fd_store_drop(io->fd_store, connection->index);
         io->connections_parked--;
     } else {
-        lm_transport_of(io, connection)->close(io, connection);
+        lm_transport_of(io, connection)->release(io, connection);
         io->descriptor_freed = true;
     }
     connection->fd = LM_FD_FREE;

@@ -42,7 +42,7 @@ void lm_socket_shut(struct lm_io *io, struct lm_connection *connection, int how)
     shutdown(connection->fd, how);
 }
 
-void lm_socket_close(struct lm_io *io, struct lm_connection *connection) {
+void lm_socket_release(struct lm_io *io, struct lm_connection *connection) {
     (void)io;
     close(connection->fd);
 }

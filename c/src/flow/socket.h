@@ -14,7 +14,7 @@ bool lm_socket_start_header(struct lm_io *io, struct lm_connection *connection);
 bool lm_socket_start_recv(struct lm_io *io, struct lm_connection *connection, void *memory,
                           size_t bytes);
 void lm_socket_shut(struct lm_io *io, struct lm_connection *connection, int how);
-void lm_socket_close(struct lm_io *io, struct lm_connection *connection);
+void lm_socket_release(struct lm_io *io, struct lm_connection *connection);
 int lm_socket_waiting(struct lm_io *io, const struct lm_connection *connection);
 void lm_socket_wake_at(struct lm_io *io, const struct lm_connection *connection, int bytes);
 bool lm_socket_look(const struct lm_connection *connection, struct lm_transport_look *look_out);

@@ -114,7 +114,7 @@ void lm_tls_shut(struct lm_io *io, struct lm_connection *connection, int how) {
     shutdown(connection->fd, how);
 }
 
-void lm_tls_close(struct lm_io *io, struct lm_connection *connection) {
+void lm_tls_release(struct lm_io *io, struct lm_connection *connection) {
     struct lm_tls_session *session = lm_tls_session_of(io, connection);
     lm_tls_say_end(openssl_of(io), session);
     lm_tls_session_close(openssl_of(io), session);

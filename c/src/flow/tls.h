@@ -49,7 +49,7 @@ bool lm_tls_start_header(struct lm_io *io, struct lm_connection *connection);
 bool lm_tls_start_recv(struct lm_io *io, struct lm_connection *connection, void *memory,
                        size_t bytes);
 void lm_tls_shut(struct lm_io *io, struct lm_connection *connection, int how);
-void lm_tls_close(struct lm_io *io, struct lm_connection *connection);
+void lm_tls_release(struct lm_io *io, struct lm_connection *connection);
 int lm_tls_waiting(struct lm_io *io, const struct lm_connection *connection);
 void lm_tls_wake_at(struct lm_io *io, const struct lm_connection *connection, int bytes);
 

@@ -36,7 +36,7 @@ struct lm_transport {
     /* Ends a direction, or both (SHUT_*). */
     void (*shut)(struct lm_io *io, struct lm_connection *connection, int how);
     /* Nothing of it is under way: gives back what it has. */
-    void (*close)(struct lm_io *io, struct lm_connection *connection);
+    void (*release)(struct lm_io *io, struct lm_connection *connection);
     /* Bytes that have come and are not received yet; -1: it cannot say. */
     int (*waiting)(struct lm_io *io, const struct lm_connection *connection);
     /* The socket is readable from so many bytes on. */

@@ -25,7 +25,7 @@ static void stream_shut(struct lm_io *io, struct lm_connection *connection, int 
     (void)io, (void)connection, (void)how;
 }
 
-static void stream_close(struct lm_io *io, struct lm_connection *connection) {
+static void stream_release(struct lm_io *io, struct lm_connection *connection) {
     (void)io, (void)connection;
 }
 
@@ -47,7 +47,7 @@ const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
                           .start_header = lm_socket_start_header,
                           .start_recv = lm_socket_start_recv,
                           .shut = lm_socket_shut,
-                          .close = lm_socket_close,
+                          .release = lm_socket_release,
                           .waiting = lm_socket_waiting,
                           .wake_at = lm_socket_wake_at,
                           .look = lm_socket_look},
@@ -58,7 +58,7 @@ const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
                            .start_header = lm_socket_start_header,
                            .start_recv = lm_socket_start_recv,
                            .shut = lm_socket_shut,
-                           .close = lm_socket_close,
+                           .release = lm_socket_release,
                            .waiting = lm_socket_waiting,
                            .wake_at = lm_socket_wake_at},
     /* What nobody starts is given (lm_receive_give). */
@@ -66,7 +66,7 @@ const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
                              .send = stream_send,
                              .start_send = stream_start_send,
                              .shut = stream_shut,
-                             .close = stream_close,
+                             .release = stream_release,
                              .waiting = stream_waiting,
                              .wake_at = stream_wake_at},
     [LM_TRANSPORT_TLS] = {.io_thread_sends = true,
@@ -75,7 +75,7 @@ const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
                           .start_header = lm_tls_start_header,
                           .start_recv = lm_tls_start_recv,
                           .shut = lm_tls_shut,
-                          .close = lm_tls_close,
+                          .release = lm_tls_release,
                           .waiting = lm_tls_waiting,
                           .wake_at = lm_tls_wake_at,
                           .look = lm_socket_look},
