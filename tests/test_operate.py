@@ -621,6 +621,7 @@ class Info:
 
     port, io_threads, workers, slots, arena_bytes = 8123, 1, 2, 64, 256 << 20
     slot_classes, worker_cpus, nodes = (), (0, 1), ()
+    tls_port = 0
     io_backend, io_detail, ort_version = "epoll", "", "1.2.3"
     stats_path = "/figures"
     notes = ("of the engine",)

@@ -190,7 +190,7 @@ def test_curl(port: int, files: tls.Files, flags: list[str]) -> None:
 
 
 def test_records_in_pieces(port: int, files: tls.Files) -> None:
-    """Byte by byte, and cut anywhere: ClientHello, head, body."""
+    """Row 50. Byte by byte, and cut anywhere: ClientHello, head, body."""
     draws = random.Random(7)
 
     def cut(data: bytes) -> list[bytes]:
@@ -211,7 +211,7 @@ def test_records_in_pieces(port: int, files: tls.Files) -> None:
 
 
 def test_the_end_is_said(port: int, files: tls.Files) -> None:
-    """With close_notify, behind a last answer, so that nobody takes a cut one for whole."""
+    """Row 50. With close_notify, behind a last answer, so that nobody takes a cut one for whole."""
     with tls.connect(port, tls.context(files)) as stream:
         stream.sendall(web.get("/v2/health/live", "Connection: close"))
         stream.suppress_ragged_eofs = False  # else Python takes any end
@@ -222,7 +222,7 @@ def test_the_end_is_said(port: int, files: tls.Files) -> None:
 
 
 def test_a_client_that_does_not_read(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
-    """Its answer waits in the server, for reply_timeout_ms alone; others have theirs."""
+    """Row 50. Its answer waits in the server, for reply_timeout_ms alone; others have theirs."""
     own = {"reply_timeout_ms": 300, "tls": files.settings()}
     server = serve({"server": own, "models": models(tmp_path)})
     with Canary(server):
@@ -312,7 +312,8 @@ def test_tickets(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
 def test_certificates_are_exchanged_under_load(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:
-    """As Kubernetes does it: a link leads to another folder. No handshake fails, each client sees
+    """Row 50. As Kubernetes does it: a link leads to another folder. No handshake fails, each
+    client sees
     the old one or the new one; a pair that does not fit changes nothing."""
     folder = tmp_path / "mounted"
     for number in range(4):
@@ -365,7 +366,8 @@ def test_certificates_are_exchanged_under_load(
 def test_clients_are_known_by_their_certificates(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:
-    """A key of a name: its rights, over every protocol; a token comes first; strangers are sent
+    """Row 50. A key of a name: its rights, over every protocol; a token comes first; strangers
+    are sent
     away in the handshake, and a name is no token."""
     name = "spiffe://example.org/ci"
     known, stranger = (
@@ -415,6 +417,7 @@ def test_clients_are_known_by_their_certificates(
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
 def test_old_protocols_are_refused(port: int, files: tls.Files) -> None:
+    """Row 50."""
     made = tls.context(files)
     made.minimum_version = ssl.TLSVersion.TLSv1
     made.maximum_version = ssl.TLSVersion.TLSv1_1
@@ -426,7 +429,7 @@ def test_old_protocols_are_refused(port: int, files: tls.Files) -> None:
 
 
 def test_plain_clients_are_told(server: Server, port: int) -> None:
-    """On the port of TLS; and TLS on the plain one ends."""
+    """Row 50. On the port of TLS; and TLS on the plain one ends."""
     before = server.figures().io
     with web.Http(port) as http:
         http.send(LIVE)
@@ -444,7 +447,8 @@ def test_plain_clients_are_told(server: Server, port: int) -> None:
 
 
 def test_broken_handshakes(server: Server, port: int, files: tls.Files) -> None:
-    """Records of every type in the place of ClientHello, cut and damaged ones, and too many bytes
+    """Row 50. Records of every type in the place of ClientHello, cut and damaged ones, and too
+    many bytes
     of one; each ends alone."""
     bio_in, bio_out = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls.context(files).wrap_bio(bio_in, bio_out, server_hostname="localhost")
@@ -482,7 +486,8 @@ def test_broken_handshakes(server: Server, port: int, files: tls.Files) -> None:
 
 
 def test_half_open_handshakes(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
-    """More than may be under way, and slow ones: they end, and a client comes in meanwhile."""
+    """Row 50. More than may be under way, and slow ones: they end, and a client comes in
+    meanwhile."""
     own = {**NO_TIME, "tls": files.settings()}
     server = serve({"server": own, "models": models(tmp_path)})
     port = tls_port(server)
@@ -501,7 +506,7 @@ def test_half_open_handshakes(serve: Serve, files: tls.Files, tmp_path: Path) ->
 
 @pytest.mark.parametrize("asks", [False, True])
 def test_changes_of_keys(server: Server, port: int, asks: bool) -> None:
-    """A few are followed; a client that does nothing else is sent away."""
+    """Row 50. A few are followed; a client that does nothing else is sent away."""
     client = tls.Changing(port)
     assert all(client.change(asks) for _ in range(5))
     assert client.ask(LIVE).startswith(b"HTTP/1.1 200")
@@ -515,7 +520,7 @@ def test_changes_of_keys(server: Server, port: int, asks: bool) -> None:
 def test_a_cut_connection_is_a_client_that_left(
     server: Server, port: int, files: tls.Files
 ) -> None:
-    """Without close_notify a body that misses its end is not taken for whole."""
+    """Row 50. Without close_notify a body that misses its end is not taken for whole."""
     before = server.figures().io["requests_gone"]
     stream = tls.connect(port, tls.context(files))
     stream.sendall(web.infer("block", {"x": BLOCK})[:-4])
