@@ -313,8 +313,7 @@ def test_certificates_are_exchanged_under_load(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:
     """Row 50. As Kubernetes does it: a link leads to another folder. No handshake fails, each
-    client sees
-    the old one or the new one; a pair that does not fit changes nothing."""
+    client sees the old one or the new one; a pair that does not fit changes nothing."""
     folder = tmp_path / "mounted"
     for number in range(4):
         tls.write(tmp_path / f"v{number}", files.authority, "tls", "localhost", f"v{number}.test")
@@ -366,9 +365,8 @@ def test_certificates_are_exchanged_under_load(
 def test_clients_are_known_by_their_certificates(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:
-    """Row 50. A key of a name: its rights, over every protocol; a token comes first; strangers
-    are sent
-    away in the handshake, and a name is no token."""
+    """Row 50. A key of a name: its rights, over every protocol; a token comes first; strangers are
+    sent away in the handshake, and a name is no token."""
     name = "spiffe://example.org/ci"
     known, stranger = (
         tls.self_signed(tmp_path / file, "DNS:ci.example.org", f"URI:{name}")
@@ -447,9 +445,8 @@ def test_plain_clients_are_told(server: Server, port: int) -> None:
 
 
 def test_broken_handshakes(server: Server, port: int, files: tls.Files) -> None:
-    """Row 50. Records of every type in the place of ClientHello, cut and damaged ones, and too
-    many bytes
-    of one; each ends alone."""
+    """Row 50. Records of every type in the place of ClientHello, cut and damaged ones, and too many
+    bytes of one; each ends alone."""
     bio_in, bio_out = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls.context(files).wrap_bio(bio_in, bio_out, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
