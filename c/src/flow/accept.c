@@ -52,14 +52,15 @@ static void start_connection(struct lm_io *io, int fd, uint8_t transport) {
 
 void lm_accept_greeted(struct lm_io *io, int fd) {
     struct lm_tls_door *door = io->shared->tls;
-    struct lm_tls_session *session = door->sessions[fd];
+    struct lm_tls_session *session = lm_tls_door_session(door, fd);
+    lm_tls_door_set_session(door, fd, NULL); /* a closed descriptor may be anybody's next */
     struct lm_connection *connection = open_connection(io, fd, LM_TRANSPORT_TLS);
     if (connection) {
+        lm_tls_door_set_session(door, fd, session);
         session->now_ns = &io->now_ns;
         connection->address = session->address;
         return;
     }
-    door->sessions[fd] = NULL;
     lm_address_table_remove(&io->shared->addresses, session->address);
     lm_tls_session_close(door->openssl, session);
 }

@@ -23,7 +23,7 @@ void lm_tls_side_close(struct lm_io *io) {
     uint32_t fd;
     if (!io->tls) return;
     while (io->tls->greeted.values && lm_spsc_pop(&io->tls->greeted, &fd)) {
-        lm_tls_session_close(openssl_of(io), io->shared->tls->sessions[fd]);
+        lm_tls_session_close(openssl_of(io), lm_tls_door_session(io->shared->tls, (int)fd));
         close((int)fd);
     }
     lm_spsc_close(&io->tls->greeted);
@@ -118,13 +118,13 @@ void lm_tls_release(struct lm_io *io, struct lm_connection *connection) {
     struct lm_tls_session *session = lm_tls_session_of(io, connection);
     lm_tls_say_end(openssl_of(io), session);
     lm_tls_session_close(openssl_of(io), session);
-    io->shared->tls->sessions[connection->fd] = NULL;
+    lm_tls_door_set_session(io->shared->tls, connection->fd, NULL);
     close(connection->fd);
 }
 
 const uint8_t *lm_tls_subject(const struct lm_io *io, const struct lm_connection *connection) {
     if (!io->shared->tls || connection->fd < 0) return NULL;
     /* A stream has its carrier's descriptor. */
-    const struct lm_tls_session *session = io->shared->tls->sessions[connection->fd];
+    const struct lm_tls_session *session = lm_tls_door_session(io->shared->tls, connection->fd);
     return session && session->has_subject ? session->subject : NULL;
 }

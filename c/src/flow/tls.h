@@ -28,7 +28,7 @@ void lm_tls_side_close(struct lm_io *io);
 static inline struct lm_tls_session *lm_tls_session_of(const struct lm_io *io,
                                                        const struct lm_connection *connection) {
     const bool has_one = connection->transport == LM_TRANSPORT_TLS && connection->fd >= 0;
-    return has_one ? io->shared->tls->sessions[connection->fd] : NULL;
+    return has_one ? lm_tls_door_session(io->shared->tls, connection->fd) : NULL;
 }
 /* The thread of the handshakes: an I/O thread gets a connection. `shared` is struct lm_shared. */
 bool lm_tls_deliver(void *shared, uint32_t fd);

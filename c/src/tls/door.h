@@ -56,10 +56,11 @@ struct lm_tls_door {
     bool listens; /* the listening socket is waited for */
     int listen_fd, epoll_fd, event_fd;
     uint64_t timeout_ns; /* of a handshake; 0: none */
-    /* Each greeted connection's session, by its descriptor: the I/O thread that has it uses its
-     * own entry alone. */
+    /* Each greeted connection's session (struct lm_tls_session *), by its descriptor: the I/O
+     * thread that has the connection uses its entry alone. A descriptor may go from one thread to
+     * another through the kernel alone, so the entries are atomic. */
     struct lm_mapping memory;
-    struct lm_tls_session **sessions;
+    lm_atomic_u64 *sessions;
     struct lm_address_table *addresses;
     /* The figures of the first I/O thread's block that this thread alone writes. */
     struct lm_io_counters *counters;
@@ -73,6 +74,17 @@ struct lm_tls_door {
     char news[160];            /* why the last handshake failed */
     uint64_t news_count;       /* that failed and were not told */
 };
+
+/* The thread that has the connection; NULL: it has no session. */
+static inline struct lm_tls_session *lm_tls_door_session(const struct lm_tls_door *door, int fd) {
+    /* relaxed: the ring of descriptors shows what it points to */
+    return (struct lm_tls_session *)(uintptr_t)lm_load_relaxed_u64(&door->sessions[fd]);
+}
+static inline void lm_tls_door_set_session(struct lm_tls_door *door, int fd,
+                                           const struct lm_tls_session *session) {
+    /* relaxed: the same; and whoever had the descriptor before has closed it */
+    lm_store_relaxed_u64(&door->sessions[fd], (uint64_t)(uintptr_t)session);
+}
 
 /* Takes the listening socket and the context. Returns 0 or LUMEN_E_*. */
 int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context);

@@ -407,7 +407,11 @@ def test_clients_are_known_by_their_certificates(
     for context in (tls.context(files, client=stranger), tls.context(files)):
         with pytest.raises(OSError), tls.connect(port, context) as stream:  # noqa: PT011
             answer(stream, infer)
-    assert tls.counted(before, server.figures().io) == {"tls_unknown_clients": 2}
+    eventually(
+        lambda: tls.counted(before, server.figures().io) == {"tls_unknown_clients": 2},
+        "their refusals",
+        found=lambda: tls.counted(before, server.figures().io),
+    )
 
 
 # ---- clients that break the protocol ----
