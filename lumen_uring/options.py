@@ -83,8 +83,8 @@ def seconds(text: str) -> float:
 
 
 class _ServerAction(argparse.Action):
-    """Takes a server's URL apart, into `host` and `port`; `const`: the command reads what only this
-    machine has, and the port alone counts."""
+    """Takes a server's URL apart, into `host`, `port` and `tls`; `const`: the command reads what
+    only this machine has, and the port alone counts."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: object, option: object = None
@@ -92,7 +92,7 @@ class _ServerAction(argparse.Action):
         """Sets both, or ends the command with what was expected."""
         text = str(values)
         unix = re.fullmatch(r"(?:http\+)?unix:(.+)", text)
-        found = re.fullmatch(r"(?:(?:http|lumen)://)?(\[[^\]]+\]|[^/:\s]+):(\d+)/?", text)
+        found = re.fullmatch(r"(?:(?:https?|lumen)://)?(\[[^\]]+\]|[^/:\s]+):(\d+)/?", text)
         host = f"unix:{unix[1]}" if unix else found[1].strip("[]") if found else ""
         if not host or (found and not 0 < int(found[2]) <= 65535):
             raise argparse.ArgumentError(
@@ -102,18 +102,29 @@ class _ServerAction(argparse.Action):
             raise argparse.ArgumentError(
                 self, f"expected a server of this machine, as http://127.0.0.1:8000, found {text!r}"
             )
+        is_tls = text.startswith("https:")
+        if is_tls and not hasattr(namespace, "tls"):
+            raise argparse.ArgumentError(
+                self,
+                f"expected the port for plain clients, found {text!r}: this command asks there",
+            )
         namespace.host = host
+        if hasattr(namespace, "tls"):
+            namespace.tls = is_tls
         if found:
             namespace.port = int(found[2])
 
 
-def add_server_url(parser: argparse.ArgumentParser, here: bool = False) -> None:
+def add_server_url(parser: argparse.ArgumentParser, here: bool = False, tls: bool = False) -> None:
     """Declares --server URL, one way to name a server for all commands.
 
     Args:
         parser: of one command, which has --port and maybe --host.
         here: the command reads statistics or sends a signal: the server is this machine's.
+        tls: the command may ask https://HOST:PORT, and finds `tls` in its arguments.
     """
+    if tls:
+        parser.set_defaults(tls=False)
     parser.add_argument(
         "--server",
         action=_ServerAction,
@@ -121,15 +132,17 @@ def add_server_url(parser: argparse.ArgumentParser, here: bool = False) -> None:
         metavar="URL",
         default=argparse.SUPPRESS,
         help="the server: "
-        + ("http://127.0.0.1:PORT" if here else "http://HOST:PORT, lumen://HOST:PORT or unix:PATH"),
+        + ("http://127.0.0.1:PORT" if here else "http://HOST:PORT, lumen://HOST:PORT or unix:PATH")
+        + (", or https://HOST:PORT" if tls else ""),
     )
 
 
-def add_server_options(parser: argparse.ArgumentParser) -> None:
+def add_server_options(parser: argparse.ArgumentParser, tls: bool = False) -> None:
     """Declares --host and --port of a running server, and the ways to give a token.
 
     Args:
         parser: of one command.
+        tls: as for add_server_url.
     """
     parser.add_argument(
         "--host", default="127.0.0.1", help="the server's address, or unix:PATH (%(default)s)"
@@ -137,7 +150,7 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=port_number, default=8000, help="the server's port (%(default)s)"
     )
-    add_server_url(parser)
+    add_server_url(parser, tls=tls)
     add_token_options(parser)
 
 

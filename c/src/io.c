@@ -192,6 +192,7 @@ static int run(struct lm_io *io) {
         if (lm_answers_wait(io)) lm_answers_run(io);
         if (io->inline_worker) lm_own_run(io);
         lm_due_run(io);
+        lm_tls_begin_turn(io); /* for those that had no turn before */
         lm_advance_all(io);
         lm_submit_hand_over(io);
         if (is_drained(io)) return 0;

@@ -60,7 +60,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a picture or a folder")
     add_input_option(parser, "send these values, not a picture")
-    add_server_options(parser)
+    add_server_options(parser, tls=True)
     parser.add_argument(
         "--model", metavar="NAME", help="model to run; not needed when there is only one"
     )
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     token = token_of(arguments)
     credential_of(arguments)
     if arguments.inputs:
-        with Client(arguments.host, arguments.port, token=token) as client:
+        with Client(arguments.host, arguments.port, token=token, tls=arguments.tls) as client:
             model = choose_model(client.models(), arguments.model)
             predict_tensors.run(client, model, arguments, labels or model.labels)
         return 0
@@ -126,7 +126,7 @@ async def _classify(
     timeout_s = _SEVERAL_TIMEOUT_S if several else _TIMEOUT_S
     start_s = time.monotonic()
     async with AsyncClient(
-        arguments.host, arguments.port, token=token, timeout_s=timeout_s
+        arguments.host, arguments.port, token=token, timeout_s=timeout_s, tls=arguments.tls
     ) as client:
         model = choose_model(await client.models(), arguments.model)
         answers = classify(client, model, paths, arguments.top, labels or model.labels)

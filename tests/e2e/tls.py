@@ -6,6 +6,7 @@ Every wait is bounded by the socket's timeout.
 from __future__ import annotations
 
 import ctypes
+import datetime
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +34,16 @@ class Files:
         return {"port": 0, "certificates": [{"cert": self.cert, "key": self.key}], **rest}
 
 
-def write(folder: Path, authority: trustme.CA, name: str, *hosts: str) -> tuple[str, str]:
-    """A certificate and its key, as files; the second replaces the first."""
+def write(
+    folder: Path,
+    authority: trustme.CA,
+    name: str,
+    *hosts: str,
+    until: datetime.datetime | None = None,
+) -> tuple[str, str]:
+    """A certificate and its key, as files."""
     folder.mkdir(exist_ok=True)
-    issued = authority.issue_cert(*(hosts or _NAMES))
+    issued = authority.issue_cert(*(hosts or _NAMES), not_after=until)
     cert, key = folder / f"{name}.crt", folder / f"{name}.key"
     cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     issued.private_key_pem.write_to_path(str(key))
@@ -104,6 +111,10 @@ class Pieces:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._until(self._tls.do_handshake)
 
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        return self._tls.session
+
     def _flush(self) -> None:
         for piece in self._cut(self._outgoing.read()):
             self.socket.sendall(piece)
@@ -146,14 +157,17 @@ def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, in
 
 
 class Changing:
-    """A client of TLS 1.3 that can change its keys, which Python's module cannot: on the same
-    library, by ctypes."""
+    """A client of TLS 1.3 that can change its keys and ask for short records, which Python's module
+    cannot: on the same library, by ctypes."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, fragment: int = 0) -> None:
+        """`fragment`: 1 for records of 512 bytes, to 4 for those of 4,096 (RFC 6066)."""
         self.library = library = ctypes.CDLL("libssl.so.3")
         for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
             getattr(library, name).restype = ctypes.c_void_p
         context = ctypes.c_void_p(library.SSL_CTX_new(ctypes.c_void_p(library.TLS_client_method())))
+        if fragment:
+            library.SSL_CTX_set_tlsext_max_fragment_length(context, fragment)
         self.socket = socket.create_connection(("127.0.0.1", port), wire.TIMEOUT_S)
         self.socket.settimeout(None)  # what OpenSSL reads blocks
         self._ssl = ctypes.c_void_p(library.SSL_new(context))
@@ -169,7 +183,7 @@ class Changing:
 
     def ask(self, data: bytes) -> bytes:
         """Some bytes of an answer; b"" at the connection's end."""
-        if self.library.SSL_write(self._ssl, data, len(data)) <= 0:
+        if data and self.library.SSL_write(self._ssl, data, len(data)) <= 0:
             return b""
         found = ctypes.create_string_buffer(1 << 16)
         count = self.library.SSL_read(self._ssl, found, len(found))

@@ -126,8 +126,8 @@ MUTANTS = (
     Mutant(
         "refused stays open",
         ACCEPT,
-        "        close(fd);\n        return NULL;\n    }\n",
-        "        return NULL;\n    }\n",
+        "    close(fd);\n    return NULL;\n",
+        "    return NULL;\n",
     ),
     # Receiving.
     Mutant(
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         "work for who has left",
         RECEIVE,
-        "    if (connection->in_flight > 0 && !connection->read_shut &&",
+        "    if (connection->in_flight > rests && !connection->read_shut &&",
         "    if (false && !connection->read_shut &&",
     ),
     Mutant(
@@ -273,8 +273,8 @@ MUTANTS = (
     Mutant(
         "not advanced after what is due",
         IO,
-        "        lm_due_run(io);\n        lm_advance_all(io);\n",
-        "        lm_due_run(io);\n",
+        "        lm_tls_begin_turn(io); /* for those that had no turn before */\n        lm_advance_all(io);\n",
+        "",
     ),
     Mutant(
         "due before what came is advanced",

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "tls/door.h"
+#include "flow/tls.h"
 
 void lm_accept_arm(struct lm_io *io) {
     if (io->draining || io->now_ns < io->accept_retry_ns) return;
@@ -30,13 +30,15 @@ static bool count_address(struct lm_io *io, struct lm_connection *connection) {
     return lm_address_table_add(&io->shared->addresses, &peer, &connection->address);
 }
 
+static struct lm_connection *refuse(struct lm_io *io, int fd) {
+    lm_add_single_writer_u64(&io->stats->io.connections_refused, 1);
+    close(fd);
+    return NULL;
+}
+
 static struct lm_connection *open_connection(struct lm_io *io, int fd, uint8_t transport) {
     struct lm_connection *connection = io->draining ? NULL : lm_connection_open(io, fd, transport);
-    if (!connection) {
-        lm_add_single_writer_u64(&io->stats->io.connections_refused, 1);
-        close(fd);
-        return NULL;
-    }
+    if (!connection) return refuse(io, fd);
     lm_connection_mark(io, connection);
     return connection;
 }
@@ -54,8 +56,12 @@ void lm_accept_greeted(struct lm_io *io, int fd) {
     struct lm_tls_door *door = io->shared->tls;
     struct lm_tls_session *session = lm_tls_door_session(door, fd);
     lm_tls_door_set_session(door, fd, NULL); /* a closed descriptor may be anybody's next */
-    struct lm_connection *connection = open_connection(io, fd, LM_TRANSPORT_TLS);
+    /* Without enough descriptors idle connections are parked, which these are not. */
+    const bool fits = !io->unparked_max || io->tls->open < io->unparked_max;
+    struct lm_connection *connection =
+        fits ? open_connection(io, fd, LM_TRANSPORT_TLS) : refuse(io, fd);
     if (connection) {
+        io->tls->open++;
         lm_tls_door_set_session(door, fd, session);
         session->now_ns = &io->now_ns;
         connection->address = session->address;

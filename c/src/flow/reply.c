@@ -129,11 +129,15 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
     if (token) {
         struct iovec copy[2] = {parts[0], parts[1]};
         struct msghdr message = {.msg_iov = copy, .msg_iovlen = body_bytes ? 2 : 1};
-        ssize_t sent = lm_transport_of(io, connection)->send(io, connection, &message);
-        if (sent > 0) {
-            sent_bytes = (size_t)sent;
-            lm_add_single_writer_u64(&io->stats->io.bytes_out, sent_bytes);
+        const struct lm_transport *transport = lm_transport_of(io, connection);
+        bool goes_on = true; /* some take a batch at a time */
+        while (goes_on) {
+            ssize_t sent = transport->send(io, connection, &message);
+            if (sent > 0) sent_bytes += (size_t)sent;
+            goes_on =
+                sent > 0 && !lm_reply_move(&message, (size_t)sent) && transport->io_thread_sends;
         }
+        lm_add_single_writer_u64(&io->stats->io.bytes_out, sent_bytes);
         if (sent_bytes == head_bytes + body_bytes) {
             give_token(connection);
             return;

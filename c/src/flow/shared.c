@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "flow/reload.h"
 #include "flow/transports.h"
+#include "tls/door.h"
 
 /* How long a connection may wait for its next request, for clients that look; 0: for ever. */
 static void write_keep_alive(char lines[LM_HTTP_KEEP_ALIVE_BYTES], uint32_t idle_s) {
@@ -34,8 +35,10 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     lm_store_relaxed_u32(&shared->allocator_type, config->allocator_type);
     lm_store_relaxed_u32(&shared->by_time, 1); /* where a model's own `run` leaves it to them */
     struct lm_access *access;
+    /* Those that speak TLS count from their handshake on. */
+    const uint32_t beside = LM_TLS_HANDSHAKES_MAX + LUMEN_IO_THREADS_MAX * LM_ASSIGNED_MAX;
     int code = lm_address_table_open(&shared->addresses, config->connections_per_address,
-                                     config->max_connections);
+                                     config->max_connections + beside);
     if (!code && config->shared_memory) code = lm_shm_open(&shared->shm);
     if (code) return code;
     code = lm_access_open(&access, config, NULL, lm_now_ns());

@@ -33,12 +33,15 @@ void lm_tls_side_close(struct lm_io *io) {
 
 bool lm_tls_deliver(void *shared_, uint32_t fd) {
     struct lm_shared *shared = shared_;
-    struct lm_io *to = &shared->ios[shared->tls->delivered++ % shared->io_count];
     /* relaxed: what is pushed too late, lm_tls_side_close closes */
     if (lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING) return false;
-    if (!lm_spsc_push(&to->tls->greeted, fd)) return false;
-    lm_ring_wake(to->ring);
-    return true;
+    for (uint32_t tries = 0; tries < shared->io_count; tries++) {
+        struct lm_io *to = &shared->ios[shared->tls->delivered++ % shared->io_count];
+        if (!lm_spsc_push(&to->tls->greeted, fd)) continue;
+        lm_ring_wake(to->ring);
+        return true;
+    }
+    return false;
 }
 
 /* ---- receiving ---- */
@@ -107,10 +110,19 @@ uint64_t lm_tls_blocked_ns(const struct lm_io *io, const struct lm_connection *c
     return session && session->rest ? session->blocked_ns : 0;
 }
 
+uint64_t lm_tls_partial_ns(const struct lm_io *io, const struct lm_connection *connection) {
+    const struct lm_tls_session *session = lm_tls_session_of(io, connection);
+    const uint8_t state = connection->in.read_state;
+    const bool is_between = state == LM_READ_HEADER || state == LM_READ_PROLOGUE;
+    return session && is_between ? session->partial_ns : 0;
+}
+
 /* ---- the end ---- */
 
 void lm_tls_shut(struct lm_io *io, struct lm_connection *connection, int how) {
-    if (how == SHUT_WR) lm_tls_say_end(openssl_of(io), lm_tls_session_of(io, connection));
+    struct lm_tls_session *session = lm_tls_session_of(io, connection);
+    if (how == SHUT_WR) lm_tls_say_end(openssl_of(io), session);
+    if (how == SHUT_RD) session->read_shut = true;
     shutdown(connection->fd, how);
 }
 
@@ -118,6 +130,7 @@ void lm_tls_release(struct lm_io *io, struct lm_connection *connection) {
     struct lm_tls_session *session = lm_tls_session_of(io, connection);
     lm_tls_say_end(openssl_of(io), session);
     lm_tls_session_close(openssl_of(io), session);
+    io->tls->open--;
     lm_tls_door_set_session(io->shared->tls, connection->fd, NULL);
     close(connection->fd);
 }

@@ -17,6 +17,7 @@
 struct lm_tls_side {
     struct lm_tls_writer writer;
     size_t bytes_left;      /* that may be read in this turn, for others to have theirs */
+    uint32_t open;          /* connections */
     struct lm_spsc greeted; /* descriptors of connections, from the thread of the handshakes */
 };
 
@@ -37,6 +38,8 @@ void lm_tls_poll(struct lm_io *io, struct lm_connection *connection,
                  struct lm_tls_session *session);
 /* Since when records wait for a client that does not read; 0: none do. */
 uint64_t lm_tls_blocked_ns(const struct lm_io *io, const struct lm_connection *connection);
+/* Since when a record is there in part, where no request is; 0: none is. */
+uint64_t lm_tls_partial_ns(const struct lm_io *io, const struct lm_connection *connection);
 /* The SHA-256 of the name in the client's certificate, also of a stream's; NULL: it has none. */
 const uint8_t *lm_tls_subject(const struct lm_io *io, const struct lm_connection *connection);
 

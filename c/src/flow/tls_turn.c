@@ -9,7 +9,7 @@
 #include "flow/reply.h"
 #include "flow/tls.h"
 
-enum { BYTES_PER_TURN = 1 << 20 };
+enum { BYTES_PER_TURN = 1 << 20, RECORD_BYTES_LEAST = 2048 };
 
 void lm_tls_begin_turn(struct lm_io *io) {
     if (io->tls) io->tls->bytes_left = BYTES_PER_TURN;
@@ -62,11 +62,11 @@ static void read_wish(struct lm_io *io, struct lm_connection *connection,
         if (!session->waits_for_rest) lm_tls_poll(io, connection, session); /* else lm_tls_sent */
         return;
     }
-    if (got > 0)
-        io->tls->bytes_left -=
-            (size_t)got < io->tls->bytes_left ? (size_t)got : io->tls->bytes_left;
-    /* This side ended the stream: its end says nothing. */
-    complete(io, connection, session, got < 0 && connection->read_shut ? 0 : got, page);
+    if (got > 0) { /* a record of one byte takes its time, too */
+        const size_t charged = got > RECORD_BYTES_LEAST ? (size_t)got : RECORD_BYTES_LEAST;
+        io->tls->bytes_left -= charged < io->tls->bytes_left ? charged : io->tls->bytes_left;
+    }
+    complete(io, connection, session, got, page);
 }
 
 bool lm_tls_readable(struct lm_io *io, const struct lm_completion *completion) {

@@ -65,7 +65,8 @@ static bool add(struct lm_address_table *table, uint64_t high, uint64_t low, uin
         if (entry->count == 0 && free_entry == LM_NO_ADDRESS) free_entry = at;
         if (!entry->used) break;
     }
-    LM_ASSERT(free_entry != LM_NO_ADDRESS); /* there are twice as many entries as connections */
+    LM_DEBUG_ASSERT(free_entry != LM_NO_ADDRESS); /* there are twice as many as connections */
+    if (free_entry == LM_NO_ADDRESS) return false;
     struct lm_address_entry *entry = &table->entries[free_entry];
     *entry = (struct lm_address_entry){high, low, entry->count + 1, true};
     *entry_out = free_entry;

@@ -52,6 +52,7 @@ int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity) {
 static void allow_connections(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     uint64_t wanted = (uint64_t)shared->config.max_connections + LM_DESCRIPTORS_BESIDE;
+    if (shared->tls) wanted += LM_TLS_HANDSHAKES_MAX;
     uint64_t allowed = lm_descriptors_allow(wanted);
     if (allowed >= wanted) return;
     server->descriptors = allowed;

@@ -22,20 +22,23 @@ static int no_password(char *buffer, int bytes, int is_written, void *argument) 
 uint32_t lm_certificates_read(const struct lm_openssl *openssl, const char *pem, const char *source,
                               X509 **certificates_out, uint32_t capacity) {
     uint32_t count = 0;
+    X509 *next = NULL;
     BIO *bio = openssl->BIO_new_mem_buf(pem, -1);
-    while (bio && count < capacity) {
-        X509 *next = openssl->PEM_read_bio_X509(bio, NULL, no_password, NULL);
-        if (!next) break;
+    while (bio && (next = openssl->PEM_read_bio_X509(bio, NULL, no_password, NULL))) {
+        if (count == capacity) break;
         certificates_out[count++] = next;
     }
     openssl->BIO_free(bio);
-    const char *why = lm_openssl_why(openssl); /* the end of the text, as a rule */
-    if (count == 0)
-        (void)lm_error(LUMEN_E_INVALID,
-                       "%s: expected a certificate in PEM form (-----BEGIN CERTIFICATE-----), "
-                       "found none (%s)",
-                       source, why);
-    return count;
+    const uint64_t reason = openssl->ERR_peek_last_error() & LM_ERR_REASON_MASK;
+    const char *why = lm_openssl_why(openssl);
+    openssl->X509_free(next); /* NULL, but for one too many */
+    if (count > 0 && !next && reason == LM_PEM_R_NO_START_LINE) return count;
+    (void)lm_error(LUMEN_E_INVALID,
+                   "%s: expected 1 to %u certificates in PEM form (-----BEGIN CERTIFICATE-----), "
+                   "found %u and %s",
+                   source, capacity, count, next ? "more" : why);
+    while (count > 0) openssl->X509_free(certificates_out[--count]);
+    return 0;
 }
 
 EVP_PKEY *lm_certificate_key(const struct lm_openssl *openssl, const char *pem,
@@ -82,6 +85,13 @@ bool lm_certificate_subject(const struct lm_openssl *openssl, X509 *certificate,
     return name != NULL;
 }
 
+bool lm_certificate_is_over(const struct lm_openssl *openssl, const X509 *certificate) {
+    int days = 0, seconds = 0;
+    return openssl->ASN1_TIME_diff(&days, &seconds, NULL,
+                                   openssl->X509_get0_notAfter(certificate)) != 1 ||
+           days < 0 || seconds < 0;
+}
+
 /* ---- what one says ---- */
 
 /* Seconds since 1970. */
@@ -111,17 +121,19 @@ static void list_names(const struct lm_openssl *openssl, const X509 *certificate
 
 int lumen_look_at_certificate(const lumen_certificate *certificate, lumen_certificate_info *out) {
     const struct lm_openssl *openssl = lm_openssl();
-    X509 *first;
+    X509 *chain[LM_CERTIFICATE_CHAIN_MAX];
     memset(out, 0, sizeof *out);
     if (!openssl) return LUMEN_E_UNSUPPORTED;
-    if (!lm_certificates_read(openssl, certificate->certificate, certificate->source, &first, 1))
-        return LUMEN_E_INVALID;
+    const uint32_t count = lm_certificates_read(
+        openssl, certificate->certificate, certificate->source, chain, LM_CERTIFICATE_CHAIN_MAX);
+    if (count == 0) return LUMEN_E_INVALID;
+    X509 *first = chain[0];
     out->not_before = unix_time(openssl, openssl->X509_get0_notBefore(first));
     out->not_after = unix_time(openssl, openssl->X509_get0_notAfter(first));
     out->is_rsa =
         openssl->EVP_PKEY_get_base_id(openssl->X509_get0_pubkey(first)) == LM_EVP_PKEY_RSA;
     list_names(openssl, first, out->names, sizeof out->names);
-    openssl->X509_free(first);
+    for (uint32_t c = 0; c < count; c++) openssl->X509_free(chain[c]);
     return 0;
 }
 

@@ -9,6 +9,8 @@
 #include "lumen.h"
 #include "tls/openssl.h"
 
+enum { LM_CERTIFICATE_CHAIN_MAX = 8 };
+
 /* The chain of a PEM text: its first certificate, and with `issuers` those behind it. The caller
  * frees them. Returns how many there are; 0: lm_error_last says what is wrong. */
 uint32_t lm_certificates_read(const struct lm_openssl *openssl, const char *pem, const char *source,
@@ -18,5 +20,7 @@ EVP_PKEY *lm_certificate_key(const struct lm_openssl *openssl, const char *pem, 
 /* The SHA-256 of a client's name: of the first URI that its certificate says, otherwise of the
  * first DNS name. false: it says none. */
 bool lm_certificate_subject(const struct lm_openssl *openssl, X509 *certificate, uint8_t *hash_out);
+/* Its time is over. */
+bool lm_certificate_is_over(const struct lm_openssl *openssl, const X509 *certificate);
 
 #endif

@@ -11,9 +11,8 @@
 #include "base/error.h"
 #include "tls/certificate.h"
 #include "tls/session.h"
-#include "tls/tickets.h"
 
-enum { CHAIN_MAX = 8, AUTHORITIES_MAX = 256, NAME_BYTES_MAX = 255, CERTIFICATES_BYTES = 32 << 10 };
+enum { AUTHORITIES_MAX = 256, NAME_BYTES_MAX = 255, CERTIFICATES_BYTES = 32 << 10 };
 
 /* ---- the client's first message ---- */
 
@@ -148,10 +147,10 @@ static int set_clients(const struct lm_openssl *openssl, SSL_CTX *context,
 
 static int set_certificate(const struct lm_openssl *openssl, struct lm_tls_identity *identity,
                            const lumen_certificate *config) {
-    X509 *chain[CHAIN_MAX];
+    X509 *chain[LM_CERTIFICATE_CHAIN_MAX];
     SSL_CTX *context = identity->context;
-    const uint32_t count =
-        lm_certificates_read(openssl, config->certificate, config->source, chain, CHAIN_MAX);
+    const uint32_t count = lm_certificates_read(openssl, config->certificate, config->source, chain,
+                                                LM_CERTIFICATE_CHAIN_MAX);
     if (count == 0) return LUMEN_E_INVALID;
     identity->certificate = chain[0];
     bool is_set = openssl->SSL_CTX_use_certificate(context, chain[0]) == 1;
@@ -210,6 +209,7 @@ int lm_tls_context_open(struct lm_tls_context **context_out, const lumen_tls_con
     struct lm_tls_context *context = calloc(1, sizeof *context);
     if (!context) return lm_error(LUMEN_E_NOMEM, "no memory for certificates");
     context->openssl = openssl;
+    context->tickets.openssl = openssl;
     int code = 0;
     for (uint32_t c = 0; !code && c < config->certificate_count; c++)
         code = open_identity(context, config, &config->certificates[c]);
@@ -223,6 +223,7 @@ int lm_tls_context_open(struct lm_tls_context **context_out, const lumen_tls_con
 
 void lm_tls_context_close(struct lm_tls_context *context) {
     if (!context) return;
+    lm_tls_tickets_forget(&context->tickets);
     for (uint32_t i = 0; i < context->count; i++) {
         struct lm_tls_identity *identity = &context->identities[i];
         context->openssl->SSL_CTX_free(identity->context);

@@ -5,7 +5,7 @@
 #define LM_TLS_CONTEXT_H
 
 #include "lumen.h"
-#include "tls/openssl.h"
+#include "tls/tickets.h"
 
 struct lm_tls_identity {
     SSL_CTX *context;
@@ -18,6 +18,7 @@ struct lm_tls_context {
     const struct lm_openssl *openssl;
     struct lm_tls_identity identities[LUMEN_CERTIFICATES_MAX];
     uint32_t count;
+    struct lm_tls_tickets tickets;  /* its own: nobody comes back by what another has let in */
     uint32_t uses;                  /* handshakes that are under way with it */
     struct lm_tls_context *retired; /* the one before it */
 };

@@ -19,7 +19,6 @@ int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_
     }
     door->openssl = take_context->openssl;
     door->context = take_context;
-    door->tickets.openssl = door->openssl;
     door->oldest = door->newest = door->free = LM_TLS_NO_PLACE;
     door->listen_fd = -1;
     door->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -73,7 +72,6 @@ void lm_tls_door_close(struct lm_tls_door *door) {
         lm_tls_context_close(door->context);
         door->context = before;
     }
-    lm_tls_tickets_forget(&door->tickets);
     lm_mapping_close(&door->memory);
     pthread_mutex_destroy(&door->news_lock);
     free(door);

@@ -21,14 +21,8 @@
 #include "parts/stats.h"
 #include "tls/context.h"
 #include "tls/session.h"
-#include "tls/tickets.h"
 
-enum {
-    LM_TLS_HANDSHAKES_MAX = 1024,
-    LM_TLS_LEAST_MS = 500,
-    LM_TLS_GREETING_BYTES = 128 << 10,
-    LM_TLS_DESCRIPTORS_MAX = 2 << 20
-};
+enum { LM_TLS_HANDSHAKES_MAX = 1024, LM_TLS_LEAST_MS = 500, LM_TLS_DESCRIPTORS_MAX = 2 << 20 };
 #define LM_TLS_NO_PLACE UINT32_MAX
 
 /* What an event of epoll is of, beside the places below. */
@@ -50,7 +44,6 @@ struct lm_tls_door {
     lm_atomic_u64 offered;
     lm_atomic_u32 stopping;
     struct lm_tls_context *context; /* in force; the retired ones behind it */
-    struct lm_tls_tickets tickets;
     struct lm_tls_handshake places[LM_TLS_HANDSHAKES_MAX];
     uint32_t oldest, newest, free, used, count;
     bool listens; /* the listening socket is waited for */

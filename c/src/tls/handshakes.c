@@ -20,7 +20,6 @@ enum { ACCEPTS_PER_TURN = 64, EVENTS = 64, NICE = 5, PAUSE_MS = 10 };
 enum { FIRST_BYTE = 0x16 };
 /* ERR_GET_REASON of what is told apart; reasons from ALERT on are alerts that a client sent. */
 enum {
-    REASON_MASK = 0x7fffff,
     REASON_ALERT = 1000,
     REASON_ALERT_LAST = 1255,
     REASON_VERIFY_FAILED = 134,
@@ -99,7 +98,7 @@ static void fail(struct lm_tls_door *door, uint32_t index, lm_atomic_u64 *counte
 
 static void failed_by_openssl(struct lm_tls_door *door, uint32_t index) {
     struct lm_io_counters *counters = door->counters;
-    const uint64_t reason = door->openssl->ERR_peek_error() & REASON_MASK;
+    const uint64_t reason = door->openssl->ERR_peek_error() & LM_ERR_REASON_MASK;
     const char *why = lm_openssl_why(door->openssl);
     char text[160];
     if (reason == 0) {
@@ -120,11 +119,13 @@ static void failed_by_openssl(struct lm_tls_door *door, uint32_t index) {
 
 /* What a client that speaks plain HTTP can read. */
 static void answer_plainly(int fd) {
+    char asked[4096]; /* what is left unread would take the answer away */
     static const char answer[] =
         "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        "Content-Length: 61\r\n\r\n"
+        "Content-Length: 62\r\n\r\n"
         "{\"error\":\"this port speaks TLS: expected https, found http\"}\r\n";
     (void)!send(fd, answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)!recv(fd, asked, sizeof asked, MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
 }
 
@@ -135,9 +136,16 @@ static void finish(struct lm_tls_door *door, uint32_t index) {
     struct lm_tls_session *session = door->places[index].session;
     const struct lm_openssl *openssl = door->openssl;
     X509 *certificate = openssl->SSL_get1_peer_certificate(session->ssl);
+    bool is_over = false;
     if (certificate) {
         session->has_subject = lm_certificate_subject(openssl, certificate, session->subject);
+        is_over = lm_certificate_is_over(openssl, certificate);
         openssl->X509_free(certificate);
+    }
+    if (is_over) { /* it comes back with a ticket, for which OpenSSL does not look */
+        fail(door, index, &door->counters->tls_unknown_clients,
+             "the client's certificate: certificate has expired");
+        return;
     }
     const bool is_resumed = openssl->SSL_session_reused(session->ssl) == 1;
     const int fd = session->fd;
@@ -231,7 +239,7 @@ static void greet(struct lm_tls_door *door, int fd, const struct sockaddr_storag
         return;
     }
     session->address = address;
-    (void)door->openssl->SSL_set_ex_data(session->ssl, 0, &door->tickets);
+    (void)door->openssl->SSL_set_ex_data(session->ssl, 0, &door->context->tickets);
     const uint32_t index = take_place(door, session, now_ns);
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = index};
     if (epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -281,7 +289,6 @@ static void adopt(struct lm_tls_door *door) {
     if (next) {
         next->retired = door->context;
         door->context = next;
-        lm_tls_tickets_forget(&door->tickets); /* what clients prove may be another thing now */
     }
     if (door->context->retired) reap(door);
 }
@@ -310,11 +317,11 @@ static void *greet_clients(void *argument) {
     uint64_t now_ns = lm_now_ns();
     /* relaxed: says nothing of other memory */
     while (!lm_load_relaxed_u32(&door->stopping)) {
-        lm_tls_tickets_turn(&door->tickets, now_ns);
         const int count = epoll_wait(door->epoll_fd, events, EVENTS, sleep_ms(door, now_ns));
         now_ns = lm_now_ns();
         bool may_listen = true;
         adopt(door);
+        lm_tls_tickets_turn(&door->context->tickets, now_ns);
         for (int e = 0; e < count; e++) {
             const uint32_t of = events[e].data.u32;
             uint64_t rung;

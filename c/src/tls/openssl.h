@@ -75,7 +75,8 @@ enum {
     LM_SSL_TLSEXT_ERR_NOACK = 3,
     LM_SSL_CLIENT_HELLO_SUCCESS = 1,
     LM_SSL3_RT_HANDSHAKE = 22,
-    LM_SSL3_MT_KEY_UPDATE = 24,
+    LM_PEM_R_NO_START_LINE = 108,
+    LM_ERR_REASON_MASK = 0x7fffff,
 
     LM_BIO_TYPE_SOURCE_SINK = 0x0400,
     LM_BIO_FLAGS_WRITE = 2,
@@ -154,6 +155,7 @@ typedef int (*lm_pem_password)(char *, int, int, void *);
 #define LM_CRYPTO_FUNCTIONS(X)                                                                   \
     X(unsigned long, ERR_get_error, (void))                                                      \
     X(unsigned long, ERR_peek_error, (void))                                                     \
+    X(unsigned long, ERR_peek_last_error, (void))                                                \
     X(void, ERR_clear_error, (void))                                                             \
     X(const char *, ERR_reason_error_string, (unsigned long))                                    \
     X(const char *, OpenSSL_version, (int))                                                      \

@@ -28,11 +28,17 @@ static int socket_read(BIO *bio, char *bytes, int count) {
     struct lm_tls_session *session = openssl_of_bio->BIO_get_data(bio);
     ssize_t got;
     clear_retry(bio);
+    if (session->received_bytes >= session->received_max) session->is_broken = true;
+    if (session->is_broken) return -1;
     do {
         got = recv(session->fd, bytes, (size_t)count, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return retry_later(bio, LM_BIO_FLAGS_READ);
+    if (got == 0 && session->read_shut) {
+        session->has_ended = true; /* which is no fault of the client's */
+        return retry_later(bio, LM_BIO_FLAGS_READ);
+    }
     if (got > 0) session->received_bytes += (uint64_t)got;
     return (int)got;
 }
@@ -91,6 +97,7 @@ struct lm_tls_session *lm_tls_session_open(const struct lm_openssl *openssl, SSL
     }
     session->ssl = ssl;
     session->fd = fd;
+    session->received_max = 2 * LM_TLS_GREETING_BYTES;
     openssl->BIO_set_data(bio, session);
     openssl->BIO_set_init(bio, 1);
     openssl->SSL_set_bio(ssl, bio, bio);
@@ -109,19 +116,19 @@ void lm_tls_session_close(const struct lm_openssl *openssl, struct lm_tls_sessio
 
 /* ---- reading ---- */
 
-/* A client may change its keys as often as it likes, and each time the server answers with its own.
- */
+/* OpenSSL reads such messages, and answers them, until content comes: a client that sends nothing
+ * else must not keep the thread in there. */
 void lm_tls_see_message(int is_written, int version, int type, const void *bytes, size_t count,
                         SSL *ssl, void *argument) {
     struct lm_tls_session *session = argument;
     (void)version, (void)ssl;
-    if (is_written || type != LM_SSL3_RT_HANDSHAKE || count < 1 || !session) return;
-    if (*(const uint8_t *)bytes != LM_SSL3_MT_KEY_UPDATE || !session->now_ns) return;
+    (void)bytes, (void)count;
+    if (is_written || type != LM_SSL3_RT_HANDSHAKE || !session || !session->now_ns) return;
     if (*session->now_ns >= session->second_ns + 1000000000ull) {
         session->second_ns = *session->now_ns;
-        session->key_updates = 0;
+        session->messages = 0;
     }
-    if (++session->key_updates > LM_TLS_KEY_UPDATES_PER_SECOND) session->is_broken = true;
+    if (++session->messages > LM_TLS_MESSAGES_PER_SECOND) session->is_broken = true;
 }
 
 static ssize_t fail(const struct lm_openssl *openssl, struct lm_tls_session *session, int number) {
@@ -135,10 +142,12 @@ ssize_t lm_tls_read(const struct lm_openssl *openssl, struct lm_tls_session *ses
                     size_t bytes) {
     if (session->is_broken) return fail(openssl, session, EPROTO);
     const int most = bytes < INT_MAX ? (int)bytes : INT_MAX;
+    session->received_max = session->received_bytes + LM_TLS_READ_BYTES_MAX;
     const int got = openssl->SSL_read(session->ssl, memory, most);
     if (session->is_broken) return fail(openssl, session, EPROTO);
     if (got > 0) {
         session->may_read = openssl->SSL_has_pending(session->ssl);
+        session->partial_ns = 0;
         return got;
     }
     session->may_read = false;
@@ -149,7 +158,13 @@ ssize_t lm_tls_read(const struct lm_openssl *openssl, struct lm_tls_session *ses
     const bool is_behind = error == LM_SSL_ERROR_WANT_WRITE && session->rest;
     if (error != LM_SSL_ERROR_WANT_READ && !is_behind) /* also an end that was not said */
         return fail(openssl, session, ECONNRESET);
+    if (session->has_ended && !is_behind) return 0;
     if (is_behind) session->may_read = session->waits_for_rest = true;
+    if (!openssl->SSL_has_pending(session->ssl)) {
+        session->partial_ns = 0;
+    } else if (!session->partial_ns) {
+        session->partial_ns = *session->now_ns;
+    }
     errno = EAGAIN;
     return -1;
 }
@@ -198,9 +213,14 @@ static ssize_t seal(const struct lm_openssl *openssl, struct lm_tls_session *ses
         const uint8_t *content;
         const size_t bytes = next_record(writer, message, &part, &at, &content);
         if (bytes == 0) break;
-        if (openssl->SSL_write(session->ssl, content, (int)bytes) != (int)bytes) {
-            session->writer = NULL;
-            return -1;
+        for (size_t done = 0; done < bytes;) { /* a record each, shorter ones for some clients */
+            const int sealed =
+                openssl->SSL_write(session->ssl, content + done, (int)(bytes - done));
+            if (sealed <= 0) {
+                session->writer = NULL;
+                return -1;
+            }
+            done += (size_t)sealed;
         }
         taken += bytes;
     }

@@ -14,11 +14,14 @@
 #include "tls/openssl.h"
 
 enum {
-    LM_TLS_RECORD_BYTES = 16384,                         /* of a record's content, at most */
-    LM_TLS_SEALED_BYTES = LM_TLS_RECORD_BYTES + 256 + 5, /* the same as it is sent */
-    LM_TLS_BATCH_BYTES = 4 * LM_TLS_SEALED_BYTES,        /* that are sent in one call */
+    LM_TLS_RECORD_BYTES = 16384, /* of a record's content, at most */
+    /* The same as it is sent: in records of 512 bytes, where the client asks for such. */
+    LM_TLS_SEALED_BYTES = LM_TLS_RECORD_BYTES + 32 * 32 + 256,
+    LM_TLS_BATCH_BYTES = 4 * LM_TLS_SEALED_BYTES, /* that are sent in one call */
     LM_TLS_SUBJECT_BYTES = 32,
-    LM_TLS_KEY_UPDATES_PER_SECOND = 100
+    LM_TLS_MESSAGES_PER_SECOND = 100, /* behind the handshake: changes of keys, and the like */
+    LM_TLS_READ_BYTES_MAX = 64 << 10, /* of the socket for one call: a record needs fewer */
+    LM_TLS_GREETING_BYTES = 128 << 10
 };
 
 /* What an I/O thread needs to write records, of all its connections. */
@@ -40,15 +43,18 @@ struct lm_tls_session {
     SSL *ssl;
     int fd;
     uint32_t address;        /* that it counts for (parts/address_table.h) */
-    uint64_t received_bytes; /* of the handshake's, as they come */
+    uint64_t received_bytes; /* as they come from the socket */
+    uint64_t received_max;   /* beyond it the connection is broken */
+    uint64_t partial_ns;     /* since when a record is there in part; 0: none is */
     bool may_read;       /* bytes may be in OpenSSL's buffer: the socket does not tell of them */
     bool is_polled;      /* the ring says when the socket has something */
     bool waits_for_rest; /* what comes has to be answered, behind `rest` */
+    bool read_shut;      /* by this side */
+    bool has_ended;      /* so the end of the stream has come */
     bool is_broken;      /* nothing more can be read or written */
     bool has_subject;
-    bool is_resumed;
     uint8_t subject[LM_TLS_SUBJECT_BYTES]; /* the SHA-256 of the client certificate's name */
-    uint32_t key_updates;                  /* in this second: */
+    uint32_t messages;                     /* of handshakes, in this second: */
     uint64_t second_ns;
     const uint64_t *now_ns;       /* the I/O thread's clock */
     struct lm_tls_writer *writer; /* while records are gathered */
@@ -85,7 +91,7 @@ void lm_tls_say_end(const struct lm_openssl *openssl, struct lm_tls_session *ses
 /* Bytes that may be in OpenSSL's buffer, at most. */
 size_t lm_tls_buffered(const struct lm_openssl *openssl, const struct lm_tls_session *session);
 
-/* Counts key updates: of each context. */
+/* Counts the messages behind a handshake: of each context. */
 void lm_tls_see_message(int is_written, int version, int type, const void *bytes, size_t count,
                         SSL *ssl, void *argument);
 

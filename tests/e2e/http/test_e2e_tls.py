@@ -4,6 +4,8 @@ are known by theirs, and those that break the protocol hurt nobody."""
 from __future__ import annotations
 
 import contextlib
+import datetime
+import json
 import os
 import random
 import re
@@ -13,6 +15,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +32,7 @@ import tritons
 import web
 import wire
 from conftest import Serve
-from harness import Canary, Server, eventually
+from harness import Canary, Server, eventually, run
 from http2 import PREFACE, Http2
 
 X: Final = np.arange(32, dtype="<f4").reshape(2, 16)
@@ -210,6 +213,18 @@ def test_records_in_pieces(port: int, files: tls.Files) -> None:
         client.socket.close()
 
 
+@pytest.mark.parametrize("fragment", [1, 4])
+def test_short_records(port: int, fragment: int) -> None:
+    """Of a client that asks for them, as small devices do: a long answer comes in many."""
+    client = tls.Changing(port, fragment)
+    found = client.ask(web.infer("block", {"x": BLOCK}))
+    while not found.endswith((2 * BLOCK).tobytes()):
+        more = client.ask(b"")
+        assert more, len(found)
+        found += more
+    client.socket.close()
+
+
 def test_the_end_is_said(port: int, files: tls.Files) -> None:
     """Row 50. With close_notify, behind a last answer, so that nobody takes a cut one for whole."""
     with tls.connect(port, tls.context(files)) as stream:
@@ -252,6 +267,7 @@ def test_answers_in_flight_are_sent_at_the_end(
         eventually(lambda: server.figures().slots_in_use, "its request")
         os.kill(server.pid, signal.SIGTERM)
         assert answer(busy, b"").endswith((2 * trips).tobytes())
+        idle.suppress_ragged_eofs = False
         assert idle.recv(1) == b""
     server.process.wait(20)
 
@@ -307,6 +323,49 @@ def test_tickets(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
         with tls.connect(port, context, session=session) as stream:
             assert answer(stream, LIVE)
             assert not stream.session_reused
+
+
+def test_a_ticket_is_good_for_what_was_proved(
+    serve: Serve, files: tls.Files, tmp_path: Path
+) -> None:
+    """Row 50. Not when the client's certificate has expired since, and not when the handshake began
+    before the certificates were read again."""
+    until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=3)
+    short = tls.write(tmp_path / "clients", files.authority, "short", "ci.test", until=until)
+    lasting = tls.write(tmp_path / "clients", files.authority, "lasting", "ci.test")
+    own = {"tls": files.settings(clients="certified", client_ca=files.ca)}
+    server = serve({"server": own, "models": models(tmp_path)})
+    port = tls_port(server)
+    context = tls.context(files, client=short)
+    with tls.connect(port, context) as stream:
+        assert answer(stream, LIVE)
+        session = stream.session
+    time.sleep(
+        max(0.0, (until - datetime.datetime.now(datetime.timezone.utc)).total_seconds()) + 1.1
+    )
+    with contextlib.suppress(OSError), tls.connect(port, context, session=session) as stream:
+        stream.sendall(LIVE)
+        assert not stream.recv(1)
+    eventually(lambda: server.figures().io["tls_unknown_clients"] == 1, "its refusal")
+    flights = 0
+
+    def reload_between(data: bytes) -> list[bytes]:
+        nonlocal flights
+        flights += 1
+        if flights == 2:  # behind ClientHello
+            os.kill(server.pid, signal.SIGHUP)
+            eventually(lambda: "Reloaded:" in server.errors, "the reload")
+            fresh = tls.context(files, client=lasting)
+            with tls.connect(port, fresh) as other:
+                assert answer(other, LIVE)  # the other certificates are in force
+        return [data]
+
+    context = tls.context(files, client=lasting)
+    client = tls.Pieces(port, context, reload_between)
+    assert answer(client, LIVE)
+    with tls.connect(port, context, session=client.session) as stream:
+        assert answer(stream, LIVE)
+        assert not stream.session_reused
 
 
 def test_certificates_are_exchanged_under_load(
@@ -528,6 +587,25 @@ def test_a_cut_connection_is_a_client_that_left(
     eventually(lambda: server.figures().slots_in_use, "its slot")
     os.close(stream.detach())
     eventually(lambda: server.figures().io["requests_gone"] > before, "its end")
+
+
+def test_commands(server: Server, port: int, files: tls.Files, cache: Path) -> None:
+    """`lumen health` asks whether it lives; `lumen predict` trusts what the system trusts."""
+    assert (
+        run(["health", "--ready", "--server", f"https://localhost:{port}"], cache).returncode == 0
+    )
+    wrong = run(["health", "--server", f"https://localhost:{server.port}"], cache)
+    assert wrong.returncode == 1
+    assert "expected HTTP 200" in wrong.stderr
+    ask = ["predict", "--model", "double", "--input", json.dumps(X.tolist()), "--server"]
+    trusting = {"SSL_CERT_FILE": files.ca}
+    done = run([*ask, f"https://localhost:{port}"], cache, extra_environment=trusting)
+    assert done.returncode == 0, done.stderr
+    refused = run([*ask, f"https://localhost:{port}"], cache)
+    assert refused.returncode == 1
+    assert "expected a certificate for localhost" in refused.stderr
+    stats = run(["stats", "--server", f"https://localhost:{port}"], cache)
+    assert "expected the port for plain clients" in stats.stderr
 
 
 class OnlyTls(Server):

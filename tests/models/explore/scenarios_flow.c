@@ -12,6 +12,7 @@
 #include "flow/advance.h"
 #include "flow/receive.h"
 #include "flow/reply.h"
+#include "flow/transports.h"
 #include "machine_inner.h"
 #include "real.h"
 #include "scenario.h"
@@ -178,6 +179,7 @@ static void set_up(uint32_t variant, bool weak) {
                         .connections_open = 1};
     io.arena.acquired_count = plan->workers;
     shared.dialects[LM_DIALECT_OPEN] = &dialect;
+    shared.transports = lm_transports;
     io.arena.slots = slots;
     connection = (struct lm_connection){.in.receiving = LM_NO_SLOT,
                                         .sending = LM_NO_SLOT,
