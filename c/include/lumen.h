@@ -499,7 +499,7 @@ typedef struct lumen_tls_config {
     const char *client_ca; /* PEM: the authorities of clients' certificates; NULL: none */
 } lumen_tls_config;
 
-/* What a certificate says. */
+/* The content of a certificate. */
 typedef struct lumen_certificate_info {
     int64_t not_before; /* unix time, seconds */
     int64_t not_after;
@@ -660,7 +660,7 @@ LUMEN_API int lumen_set_metrics_port(lumen_server *server, uint32_t port);
  * certificates and authorities, from the next handshake on; the ports stay. Everything is copied.
  * On an error nothing has changed. LUMEN_E_UNSUPPORTED: the system has no OpenSSL 3. */
 LUMEN_API int lumen_set_tls(lumen_server *server, const lumen_tls_config *config);
-/* What a certificate says; any thread. Only `certificate` and `source` are looked at. */
+/* Reads the content of a certificate; any thread. Only `certificate` and `source` are looked at. */
 LUMEN_API int lumen_look_at_certificate(const lumen_certificate *certificate,
                                         lumen_certificate_info *info_out);
 /* For trying: a certificate that signs itself, for 90 days, and its key, both PEM. `names` as in

@@ -33,6 +33,7 @@
 #include "flow/threads.h"
 #include "flow/tls.h"
 #include "flow/tls_turn.h"
+#include "flow/transport.h"
 #include "io_due.h"
 #include "work/own.h"
 #include "work/worker_open.h"
@@ -120,14 +121,22 @@ static bool is_drained(const struct lm_io *io) {
            !io->accepts_armed;
 }
 
-/* A descriptor is asked for, a request waits for its bytes, or records are here. */
+/* A descriptor is asked for, a request waits for its bytes, or the transport asked. */
 static void readable(struct lm_io *io, const struct lm_completion *completion) {
     struct lm_connection *connection = lm_io_connection(io, completion->index);
+    const struct lm_transport *transport = lm_transport_of(io, connection);
     if (connection->in.read_state == LM_READ_DESCRIPTOR) {
         lm_receive_readable(io, completion);
-    } else if (!lm_tls_readable(io, completion)) {
+    } else if (!transport->readable || !transport->readable(io, completion)) {
         lm_slot_wait_readable(io, completion);
     }
+}
+
+/* Bytes of a reply, of what a connection carries, or of the transport's own. */
+static void sent(struct lm_io *io, const struct lm_completion *completion) {
+    const struct lm_transport *transport =
+        lm_transport_of(io, lm_io_connection(io, completion->index));
+    if (!transport->sent || !transport->sent(io, completion)) lm_reply_sent(io, completion);
 }
 
 static void complete(struct lm_io *io, const struct lm_completion *completion) {
@@ -136,9 +145,7 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     case LM_OP_RECV_HEADER:
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
     case LM_OP_READABLE: readable(io, completion); break;
-    case LM_OP_SEND:
-        if (!lm_tls_sent(io, completion)) lm_reply_sent(io, completion);
-        break;
+    case LM_OP_SEND: sent(io, completion); break;
     case LM_OP_CONNECT: /* the server dials nobody */
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */

@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         "work for who has left",
         RECEIVE,
-        "    if (connection->in_flight > rests && !connection->read_shut &&",
+        "    if (lm_transport_unanswered(io, connection) > 0 && !connection->read_shut &&",
         "    if (false && !connection->read_shut &&",
     ),
     Mutant(

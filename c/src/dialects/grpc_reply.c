@@ -137,8 +137,8 @@ static enum lm_grpc_status status_of(uint32_t code) {
 
 /* ---- messages ---- */
 
-/* What a method answers by HTTP's code: its message's one field. -1: its message, or the refusal,
- * is elsewhere. */
+/* The one field of a method's message that HTTP's code decides. -1: the code decides none: the
+ * message, or the refusal, comes from the body. */
 static int verdict_of(enum lm_grpc_method_index method, uint32_t code) {
     const struct lm_grpc_method *row = &lm_grpc_methods[method];
     const bool is_health = row->form == LM_GRPC_AS_HEALTH;

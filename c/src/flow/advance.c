@@ -7,7 +7,6 @@
 #include "flow/receive.h"
 #include "flow/reply.h"
 #include "flow/timers.h"
-#include "flow/tls_turn.h"
 #include "flow/transport.h"
 
 static bool is_busy(const struct lm_connection *connection) {
@@ -34,7 +33,8 @@ static bool is_between_requests(const struct lm_connection *connection) {
 
 static void send_and_receive(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_dialect *dialect = lm_io_dialect(io, connection);
-    if (connection->transport == LM_TRANSPORT_TLS) lm_tls_advance(io, connection);
+    const struct lm_transport *transport = lm_transport_of(io, connection);
+    if (transport->advance) transport->advance(io, connection);
     if (dialect->carry) {
         dialect->carry(io, connection);
     } else if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: written by this thread */

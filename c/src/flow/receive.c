@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "flow/parking.h"
 #include "flow/slot_wait.h"
-#include "flow/tls.h"
 #include "flow/transport.h"
 
 /* Skips the parts that are full. true: the body is whole. */
@@ -235,8 +234,7 @@ static void received(struct lm_io *io, struct lm_connection *connection,
 
 /* The client sends no more: requests that wait are not run for one that has left. */
 static void end_of_stream(struct lm_io *io, struct lm_connection *connection) {
-    const uint32_t rests = lm_tls_blocked_ns(io, connection) ? 1 : 0; /* of an answer */
-    if (connection->in_flight > rests && !connection->read_shut &&
+    if (lm_transport_unanswered(io, connection) > 0 && !connection->read_shut &&
         !lm_connection_may_half_close(io, connection)) {
         lm_connection_abort(io, connection);
     } else {

@@ -35,7 +35,7 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     lm_store_relaxed_u32(&shared->allocator_type, config->allocator_type);
     lm_store_relaxed_u32(&shared->by_time, 1); /* where a model's own `run` leaves it to them */
     struct lm_access *access;
-    /* Those that speak TLS count from their handshake on. */
+    /* Clients that speak TLS count from their handshake on. */
     const uint32_t beside = LM_TLS_HANDSHAKES_MAX + LUMEN_IO_THREADS_MAX * LM_ASSIGNED_MAX;
     int code = lm_address_table_open(&shared->addresses, config->connections_per_address,
                                      config->max_connections + beside);

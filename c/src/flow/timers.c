@@ -2,7 +2,6 @@
 #include "flow/timers.h"
 
 #include "flow/slot_wait.h"
-#include "flow/tls.h"
 #include "flow/transport.h"
 
 static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
@@ -20,14 +19,16 @@ uint64_t lm_timer_after(uint64_t since_ns, uint64_t timeout_ns) {
     return timeout_ns ? since_ns + timeout_ns : 0;
 }
 
+static uint64_t of_transport_ns(const struct lm_io *io, const struct lm_connection *connection) {
+    const struct lm_transport *transport = lm_transport_of(io, connection);
+    return transport->deadline_ns ? transport->deadline_ns(io, connection) : 0;
+}
+
 /* When the connection's patience ends; 0: never. */
 static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *connection) {
     const struct lm_shared *shared = io->shared;
-    const uint64_t blocked_ns = lm_tls_blocked_ns(io, connection);
-    const uint64_t partial_ns = lm_tls_partial_ns(io, connection);
-    if (blocked_ns) return lm_timer_after(blocked_ns, shared->reply_timeout_ns);
-    if (partial_ns && !connection->in_flight)
-        return lm_timer_after(partial_ns, shared->header_timeout_ns);
+    const uint64_t own_ns = of_transport_ns(io, connection);
+    if (own_ns) return own_ns;
     if (connection->sending != LM_NO_SLOT)
         return lm_timer_after(io->requests[connection->sending].held_ns, shared->reply_timeout_ns);
     /* It waits for this thread; but who has sent half a header may not keep its descriptor so. */
@@ -79,7 +80,7 @@ static void expire(struct lm_io *io, struct lm_connection *connection) {
     bool is_reading = !connection->ended && (connection->in.read_state != LM_READ_HEADER ||
                                              connection->in.header_used > 0);
     connection->in.cut_short = LM_STATUS_BAD_REQUEST;
-    if (lm_tls_blocked_ns(io, connection) || lm_tls_partial_ns(io, connection)) {
+    if (of_transport_ns(io, connection)) {
         lm_connection_abort(io, connection);
     } else if (is_reading && connection->in.read_state != LM_READ_DISCARD) { /* which is answered */
         lm_io_dialect(io, connection)
@@ -104,8 +105,7 @@ static void reap_reset(struct lm_io *io) {
         if (connection->buffer != page) continue; /* it was given back */
         struct lm_transport_look look;
         if (!lm_look_at_client(io, connection, &look)) continue;
-        const uint32_t rests = lm_tls_blocked_ns(io, connection) ? 1 : 0; /* of an answer */
-        bool has_left = look.has_ended && connection->in_flight > rests &&
+        bool has_left = look.has_ended && lm_transport_unanswered(io, connection) > 0 &&
                         !lm_connection_may_half_close(io, connection);
         if (look.is_closed || has_left) lm_connection_abort(io, connection);
     }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "flow/socket.h"
+#include "flow/timers.h"
 
 static const struct lm_openssl *openssl_of(const struct lm_io *io) {
     return io->shared->tls->openssl;
@@ -52,7 +53,7 @@ void lm_tls_poll(struct lm_io *io, struct lm_connection *connection,
     lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
 }
 
-/* What lies in OpenSSL's buffer the socket does not tell of. */
+/* The socket does not tell of bytes that lie in OpenSSL's buffer. */
 static bool start(struct lm_io *io, struct lm_connection *connection, bool wants_page, void *memory,
                   size_t bytes) {
     struct lm_tls_session *session = lm_tls_session_of(io, connection);
@@ -105,16 +106,22 @@ bool lm_tls_start_send(struct lm_io *io, struct lm_connection *connection,
     return false;
 }
 
-uint64_t lm_tls_blocked_ns(const struct lm_io *io, const struct lm_connection *connection) {
+bool lm_tls_has_rest(const struct lm_io *io, const struct lm_connection *connection) {
     const struct lm_tls_session *session = lm_tls_session_of(io, connection);
-    return session && session->rest ? session->blocked_ns : 0;
+    return session && session->rest;
 }
 
-uint64_t lm_tls_partial_ns(const struct lm_io *io, const struct lm_connection *connection) {
+/* The client must read the records that wait for it, and, between requests, finish a record that it
+ * has begun. */
+uint64_t lm_tls_deadline_ns(const struct lm_io *io, const struct lm_connection *connection) {
     const struct lm_tls_session *session = lm_tls_session_of(io, connection);
     const uint8_t state = connection->in.read_state;
     const bool is_between = state == LM_READ_HEADER || state == LM_READ_PROLOGUE;
-    return session && is_between ? session->partial_ns : 0;
+    if (!session) return 0;
+    if (session->rest) return lm_timer_after(session->blocked_ns, io->shared->reply_timeout_ns);
+    if (session->partial_ns && is_between && !connection->in_flight)
+        return lm_timer_after(session->partial_ns, io->shared->header_timeout_ns);
+    return 0;
 }
 
 /* ---- the end ---- */

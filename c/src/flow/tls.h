@@ -36,10 +36,6 @@ bool lm_tls_deliver(void *shared, uint32_t fd);
 /* Asks the ring to say when the socket has something. */
 void lm_tls_poll(struct lm_io *io, struct lm_connection *connection,
                  struct lm_tls_session *session);
-/* Since when records wait for a client that does not read; 0: none do. */
-uint64_t lm_tls_blocked_ns(const struct lm_io *io, const struct lm_connection *connection);
-/* Since when a record is there in part, where no request is; 0: none is. */
-uint64_t lm_tls_partial_ns(const struct lm_io *io, const struct lm_connection *connection);
 /* The SHA-256 of the name in the client's certificate, also of a stream's; NULL: it has none. */
 const uint8_t *lm_tls_subject(const struct lm_io *io, const struct lm_connection *connection);
 
@@ -54,6 +50,8 @@ bool lm_tls_start_recv(struct lm_io *io, struct lm_connection *connection, void 
 void lm_tls_shut(struct lm_io *io, struct lm_connection *connection, int how);
 void lm_tls_release(struct lm_io *io, struct lm_connection *connection);
 int lm_tls_waiting(struct lm_io *io, const struct lm_connection *connection);
+uint64_t lm_tls_deadline_ns(const struct lm_io *io, const struct lm_connection *connection);
+bool lm_tls_has_rest(const struct lm_io *io, const struct lm_connection *connection);
 void lm_tls_wake_at(struct lm_io *io, const struct lm_connection *connection, int bytes);
 
 #endif

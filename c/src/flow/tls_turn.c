@@ -22,7 +22,7 @@ void lm_tls_take_greeted(struct lm_io *io) {
 
 /* ---- reading ---- */
 
-/* What was read completes as if the ring had received it. */
+/* Bytes that were read complete as if the ring had received them. */
 static void complete(struct lm_io *io, struct lm_connection *connection,
                      struct lm_tls_session *session, ssize_t got, int32_t page) {
     const struct lm_completion completion = {.op = session->wish.wants_page ? LM_OP_RECV_HEADER

@@ -41,6 +41,18 @@ struct lm_transport {
     int (*waiting)(struct lm_io *io, const struct lm_connection *connection);
     /* The socket is readable from so many bytes on. */
     void (*wake_at)(struct lm_io *io, const struct lm_connection *connection, int bytes);
+    /* Each of these may be NULL, where the transport has nothing to do. */
+    /* Goes on with what was started, when the connection is advanced. */
+    void (*advance)(struct lm_io *io, struct lm_connection *connection);
+    /* The ring has sent something, or says that the socket has something. false: the transport did
+     * not ask for that. */
+    bool (*sent)(struct lm_io *io, const struct lm_completion *completion);
+    bool (*readable)(struct lm_io *io, const struct lm_completion *completion);
+    /* When the client must have moved for the transport to go on; then the connection is aborted.
+     * 0: it waits for nothing of the client. */
+    uint64_t (*deadline_ns)(const struct lm_io *io, const struct lm_connection *connection);
+    /* Whether the ring still sends what no request holds any more; it counts as one in flight. */
+    bool (*has_rest)(const struct lm_io *io, const struct lm_connection *connection);
     /* NULL: the kernel does not say. */
     bool (*look)(const struct lm_connection *connection, struct lm_transport_look *look_out);
 };
@@ -48,6 +60,13 @@ struct lm_transport {
 static inline const struct lm_transport *lm_transport_of(const struct lm_io *io,
                                                          const struct lm_connection *connection) {
     return &io->shared->transports[connection->transport];
+}
+/* Requests of the connection that a client which has left would lose. */
+static inline uint32_t lm_transport_unanswered(const struct lm_io *io,
+                                               const struct lm_connection *connection) {
+    const struct lm_transport *transport = lm_transport_of(io, connection);
+    const bool has_rest = transport->has_rest && transport->has_rest(io, connection);
+    return connection->in_flight - (has_rest ? 1u : 0u);
 }
 /* false: the kernel does not say. */
 static inline bool lm_look_at_client(const struct lm_io *io, const struct lm_connection *connection,

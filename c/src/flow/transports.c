@@ -6,6 +6,7 @@
 
 #include "flow/socket.h"
 #include "flow/tls.h"
+#include "flow/tls_turn.h"
 
 /* A stream's carrier sends for it, in its own time, and looks at it when it is advanced. */
 static ssize_t stream_send(struct lm_io *io, struct lm_connection *connection,
@@ -40,28 +41,17 @@ static void stream_wake_at(struct lm_io *io, const struct lm_connection *connect
     (void)io, (void)connection, (void)bytes;
 }
 
+/* What TCP and unix sockets have in common. */
+#define OF_SOCKETS                                                                      \
+    .may_park = true, .send = lm_socket_send, .start_send = lm_socket_start_send,       \
+    .start_header = lm_socket_start_header, .start_recv = lm_socket_start_recv,         \
+    .shut = lm_socket_shut, .release = lm_socket_release, .waiting = lm_socket_waiting, \
+    .wake_at = lm_socket_wake_at
+
 const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
-    [LM_TRANSPORT_TCP] = {.may_park = true,
-                          .send = lm_socket_send,
-                          .start_send = lm_socket_start_send,
-                          .start_header = lm_socket_start_header,
-                          .start_recv = lm_socket_start_recv,
-                          .shut = lm_socket_shut,
-                          .release = lm_socket_release,
-                          .waiting = lm_socket_waiting,
-                          .wake_at = lm_socket_wake_at,
-                          .look = lm_socket_look},
-    [LM_TRANSPORT_UNIX] = {.has_descriptors = true,
-                           .may_park = true,
-                           .send = lm_socket_send,
-                           .start_send = lm_socket_start_send,
-                           .start_header = lm_socket_start_header,
-                           .start_recv = lm_socket_start_recv,
-                           .shut = lm_socket_shut,
-                           .release = lm_socket_release,
-                           .waiting = lm_socket_waiting,
-                           .wake_at = lm_socket_wake_at},
-    /* What nobody starts is given (lm_receive_give). */
+    [LM_TRANSPORT_TCP] = {OF_SOCKETS, .look = lm_socket_look},
+    [LM_TRANSPORT_UNIX] = {OF_SOCKETS, .has_descriptors = true},
+    /* Its carrier gives it its bytes (lm_receive_give): it starts no receive. */
     [LM_TRANSPORT_STREAM] = {.io_thread_sends = true,
                              .send = stream_send,
                              .start_send = stream_start_send,
@@ -78,5 +68,10 @@ const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
                           .release = lm_tls_release,
                           .waiting = lm_tls_waiting,
                           .wake_at = lm_tls_wake_at,
+                          .advance = lm_tls_advance,
+                          .sent = lm_tls_sent,
+                          .readable = lm_tls_readable,
+                          .deadline_ns = lm_tls_deadline_ns,
+                          .has_rest = lm_tls_has_rest,
                           .look = lm_socket_look},
 };

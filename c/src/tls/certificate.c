@@ -92,7 +92,7 @@ bool lm_certificate_is_over(const struct lm_openssl *openssl, const X509 *certif
            days < 0 || seconds < 0;
 }
 
-/* ---- what one says ---- */
+/* ---- the content of a certificate ---- */
 
 /* Seconds since 1970. */
 static int64_t unix_time(const struct lm_openssl *openssl, const ASN1_STRING *when) {
@@ -137,7 +137,7 @@ int lumen_look_at_certificate(const lumen_certificate *certificate, lumen_certif
     return 0;
 }
 
-/* ---- one for trying ---- */
+/* ---- a certificate for trying ---- */
 
 static bool add_extension(const struct lm_openssl *openssl, X509 *certificate, int kind,
                           const char *value) {
@@ -167,7 +167,7 @@ static bool fill(const struct lm_openssl *openssl, X509 *certificate, EVP_PKEY *
            openssl->X509_sign(certificate, key, openssl->EVP_sha256()) > 0;
 }
 
-/* What was written to a BIO of memory, as a text. false: it does not fit. */
+/* Copies the content of a BIO of memory, as a text. false: it does not fit. */
 static bool copy_out(const struct lm_openssl *openssl, BIO *bio, char *out, uint32_t capacity) {
     const int bytes = openssl->BIO_read(bio, out, (int)capacity - 1);
     out[bytes > 0 ? bytes : 0] = '\0';

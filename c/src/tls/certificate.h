@@ -1,4 +1,4 @@
-/* certificate.h: what a certificate says, and one that signs itself, for trying. Any thread, but
+/* certificate.h: reads certificates, and makes one that signs itself, for trying. Any thread, but
  * never one that answers requests.
  */
 #ifndef LM_TLS_CERTIFICATE_H
@@ -20,7 +20,7 @@ EVP_PKEY *lm_certificate_key(const struct lm_openssl *openssl, const char *pem, 
 /* The SHA-256 of a client's name: of the first URI that its certificate says, otherwise of the
  * first DNS name. false: it says none. */
 bool lm_certificate_subject(const struct lm_openssl *openssl, X509 *certificate, uint8_t *hash_out);
-/* Its time is over. */
+/* Whether the certificate has expired. */
 bool lm_certificate_is_over(const struct lm_openssl *openssl, const X509 *certificate);
 
 #endif

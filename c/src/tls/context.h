@@ -27,7 +27,7 @@ struct lm_tls_context {
 int lm_tls_context_open(struct lm_tls_context **context_out, const lumen_tls_config *config);
 /* NULL is allowed. Sessions that were made of it keep what they need. */
 void lm_tls_context_close(struct lm_tls_context *context);
-/* What a client that names no host is shown. */
+/* The certificate that clients see which name no host. */
 static inline SSL_CTX *lm_tls_context_first(const struct lm_tls_context *context) {
     return context->identities[0].context;
 }

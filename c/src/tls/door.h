@@ -25,7 +25,7 @@
 enum { LM_TLS_HANDSHAKES_MAX = 1024, LM_TLS_LEAST_MS = 500, LM_TLS_DESCRIPTORS_MAX = 2 << 20 };
 #define LM_TLS_NO_PLACE UINT32_MAX
 
-/* What an event of epoll is of, beside the places below. */
+/* Events of epoll that belong to no place: the listening socket, and the control thread. */
 enum { LM_TLS_OF_LISTENER = LM_TLS_HANDSHAKES_MAX, LM_TLS_OF_CONTROL };
 
 /* A handshake under way. */

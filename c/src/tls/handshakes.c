@@ -52,7 +52,7 @@ static uint32_t take_place(struct lm_tls_door *door, struct lm_tls_session *sess
     return index;
 }
 
-/* The session is somebody else's from here on. */
+/* Frees the place; the caller keeps the session. */
 static void leave_place(struct lm_tls_door *door, uint32_t index) {
     struct lm_tls_handshake *place = &door->places[index];
     if (place->prev == LM_TLS_NO_PLACE) {
@@ -117,7 +117,7 @@ static void failed_by_openssl(struct lm_tls_door *door, uint32_t index) {
          text);
 }
 
-/* What a client that speaks plain HTTP can read. */
+/* Answers a client that speaks plain HTTP. */
 static void answer_plainly(int fd) {
     char asked[4096]; /* what is left unread would take the answer away */
     static const char answer[] =
@@ -131,7 +131,7 @@ static void answer_plainly(int fd) {
 
 /* ---- one handshake ---- */
 
-/* It is the I/O thread's from here on. */
+/* Hands the connection to an I/O thread, which alone uses it from here on. */
 static void finish(struct lm_tls_door *door, uint32_t index) {
     struct lm_tls_session *session = door->places[index].session;
     const struct lm_openssl *openssl = door->openssl;
@@ -269,7 +269,7 @@ static bool accept_some(struct lm_tls_door *door, uint64_t now_ns) {
 
 /* ---- certificates ---- */
 
-/* Those that were replaced go with their last handshake. */
+/* Frees each replaced context after its last handshake. */
 static void reap(struct lm_tls_door *door) {
     for (struct lm_tls_context **at = &door->context->retired; *at;) {
         struct lm_tls_context *old = *at;

@@ -236,7 +236,7 @@ struct lm_openssl {
  * registers for the end of threads has no other end. NULL: they are not there, and lm_error_last
  * says what to install. */
 const struct lm_openssl *lm_openssl(void);
-/* What OpenSSL says of the calling thread's last failure, "" where it says nothing; forgets it. */
+/* The reason of the calling thread's last failure, "" where OpenSSL gives none; clears it. */
 const char *lm_openssl_why(const struct lm_openssl *openssl);
 
 #endif

@@ -24,14 +24,14 @@ enum {
     LM_TLS_GREETING_BYTES = 128 << 10
 };
 
-/* What an I/O thread needs to write records, of all its connections. */
+/* Buffers of an I/O thread for writing records, shared by all its connections. */
 struct lm_tls_writer {
     uint8_t gathered[LM_TLS_RECORD_BYTES]; /* small parts that go into one record */
     uint8_t sealed[LM_TLS_BATCH_BYTES];
     size_t sealed_bytes;
 };
 
-/* What is to be received. */
+/* A receive that was started. */
 struct lm_tls_wish {
     bool is_open;
     bool wants_page; /* into a buffer that is looked for; otherwise into memory */
@@ -84,7 +84,7 @@ ssize_t lm_tls_write(const struct lm_openssl *openssl, struct lm_tls_session *se
                      struct lm_tls_writer *writer, const struct msghdr *message);
 /* The ring has sent so much of the rest. true: all of it. */
 bool lm_tls_rest_sent(struct lm_tls_session *session, size_t bytes);
-/* Nobody will send it. */
+/* The rest will not be sent: frees it. */
 void lm_tls_rest_drop(struct lm_tls_session *session);
 /* Tells the client that no more follows, where the socket takes that at once. */
 void lm_tls_say_end(const struct lm_openssl *openssl, struct lm_tls_session *session);

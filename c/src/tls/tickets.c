@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum { IV_BYTES = 16, HOUR_S = 3600 };
-/* What OpenSSL makes of the answer: no ticket, one that is opened, one to be renewed besides. */
+/* The callback's answers to OpenSSL: no ticket; the ticket opens; it opens, and is renewed. */
 enum { NO_TICKET = 0, OPENED = 1, RENEWED = 2 };
 
 void lm_tls_tickets_turn(struct lm_tls_tickets *tickets, uint64_t now_ns) {
