@@ -696,7 +696,7 @@ def test_a_start_from_its_first_step_to_its_last(
         "manager.status", "manager.status", "signals.take", "engine.add_model",
         "manager.status", "processes.start",
         "engine.set_metrics_port", "engine.open_errands", "manager.status", "engine.start",
-        "signals.take", "engine.describe",
+        "engine.describe",
         "page.start", "control.start", *logged, "manager.ready",
         "processes.look", "signals.wait", "engine.wait", "log.log",
         "control.close", "report.close",

@@ -167,9 +167,7 @@ def _serve(
             engine.open_errands(kinds_of(config), config.repository.upload_bytes)
             starting.step("Warming up")
             _listen(config, engine, certificates)
-            if signals.take(ENDING) is not None:
-                engine.stop(0)
-                return 0
+        # From here on clients are served: a signal is the main loop's, which drains.
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()

@@ -26,6 +26,7 @@ def raw_server(
     folder: Path,
     output: int,
     prefix: Sequence[str] = (),
+    **variables: str,
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server whose output is the caller's: the process, and the port it listens on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -35,7 +36,7 @@ def raw_server(
     process = subprocess.Popen(
         [*prefix, *harness.command("--config", str(path), "--port", str(port))],
         cwd=harness.ROOT,
-        env=harness.environment(cache),
+        env={**harness.environment(cache), **variables},
         stdout=output,
         stderr=output,
     )

@@ -76,6 +76,24 @@ def test_a_pause_while_not_ready(serve: Serve, tmp_path: Path) -> None:
     server.expect_clean_end()
 
 
+def expect_drain(process: subprocess.Popen[bytes], port: int) -> None:
+    """SIGTERM ends the server; before that it answers every request in flight."""
+    with wire.Wire(port) as connection:
+        for number in range(6):
+            connection.send(slow(number, 3000 + number))
+        connection.send(wire.ping(9))
+        replies: dict[int, wire.Reply] = {}
+        while 9 not in replies:  # then it has read the others too
+            reply = connection.reply()
+            replies[reply.id] = reply
+        process.send_signal(signal.SIGTERM)
+        replies.update(connection.replies(7 - len(replies)))
+        for number in range(6):
+            assert replies[number].payload == np.array([2 * (3000 + number)], "<i8").tobytes()
+        connection.expect_end()
+    assert process.wait(harness.STOP_S) == 0
+
+
 @pytest.mark.parametrize("place", ["a pipe without a reader", "a full disk", "nothing", "a slow"])
 def test_a_drain_without_anybody_who_reads(cache: Path, tmp_path: Path, place: str) -> None:
     """`lumen | tee log`, Ctrl-C: tee is gone, and every request in flight is answered."""
@@ -96,23 +114,38 @@ def test_a_drain_without_anybody_who_reads(cache: Path, tmp_path: Path, place: s
         wait_for_port(process, port)
         if place != "a slow":
             os.close(reader)
-        with wire.Wire(port) as connection:
-            for number in range(6):
-                connection.send(slow(number, 3000 + number))
-            connection.send(wire.ping(9))
-            replies: dict[int, wire.Reply] = {}
-            while 9 not in replies:  # then it has read the others too
-                reply = connection.reply()
-                replies[reply.id] = reply
-            process.send_signal(signal.SIGTERM)
-            replies.update(connection.replies(7 - len(replies)))
-            for number in range(6):
-                assert replies[number].payload == np.array([2 * (3000 + number)], "<i8").tobytes()
-            connection.expect_end()
-        assert process.wait(harness.STOP_S) == 0
+        expect_drain(process, port)
         assert not Path(f"/dev/shm/lumen-{port}").exists()
     if place == "a slow":
         os.close(reader)
+
+
+# The main thread is late: clients are served already, and it goes on when a signal has come.
+LATE = """
+import signal, time
+from lumen_uring.ring.engine import Engine
+start = Engine.start
+def late(engine):
+    start(engine)
+    while not signal.sigpending():
+        time.sleep(0.01)
+Engine.start = late
+"""
+
+
+def test_a_signal_between_the_start_and_the_main_loop_drains(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LATE)
+    said = tmp_path / "said"
+    document = settings(tmp_path, drain_seconds=60)
+    with (
+        said.open("wb") as out,
+        raw_server(document, cache, tmp_path, out.fileno(), PYTHONPATH=str(tmp_path)) as started,
+    ):
+        process, port = started
+        wait_for_port(process, port)
+        assert "serves on" not in said.read_text()
+        expect_drain(process, port)
+    assert "Draining" in said.read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU])
