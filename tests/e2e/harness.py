@@ -63,6 +63,14 @@ def eventually(
 BY_TIME = {"its Runs are short": "auto", "its Runs take longer than a hand-over": "worker"}
 
 
+def children(pid: int) -> list[int]:
+    """The processes that this one has started."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
 def stand_still(pid: int) -> None:
     """Stops a process, and waits until all its threads stand: SIGSTOP only asks for that."""
     os.kill(pid, signal.SIGSTOP)

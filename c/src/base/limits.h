@@ -82,7 +82,7 @@ enum {
     LM_HTTP2_CONNECTIONS_MAX = 32768,      /* of an I/O thread; others are ended at once */
     LM_HTTP2_STREAMS_MAX = 64,             /* of a connection, at a time */
     LM_STREAMS_MAX = 4096,                 /* of an I/O thread: entries beside its connections */
-    LM_HTTP2_STREAM_WINDOW = 1 << 20,      /* of a body, ahead of who reads it */
+    LM_HTTP2_STREAM_WINDOW = 128 << 10,    /* of a body, ahead of who takes it */
     LM_HTTP2_CONNECTION_WINDOW = 16 << 20, /* of all bodies of a connection */
     LM_HTTP2_FRAME_MAX = 1 << 20,          /* that a client may send */
     LM_HTTP2_SENT_MAX = 64 << 10,          /* that the server sends: others have their turn */

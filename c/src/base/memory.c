@@ -126,6 +126,10 @@ void lm_mapping_close(struct lm_mapping *mapping) {
     *mapping = (struct lm_mapping){0};
 }
 
+void lm_mapping_forget(struct lm_mapping *mapping, size_t at, size_t bytes) {
+    (void)madvise((char *)mapping->base + at, bytes, MADV_DONTNEED);
+}
+
 uint64_t lm_memory_usable(void) {
     static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
                                          "/sys/fs/cgroup/memory/memory.limit_in_bytes"};

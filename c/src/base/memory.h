@@ -33,6 +33,8 @@ int lm_mapping_reserve_on(struct lm_mapping *mapping, size_t bytes, uint32_t hug
 /* Writes a byte to each page of the first `bytes`. */
 void lm_mapping_touch(struct lm_mapping *mapping, size_t bytes);
 void lm_mapping_close(struct lm_mapping *mapping);
+/* Gives the memory of whole pages back: they hold zeros from now on. */
+void lm_mapping_forget(struct lm_mapping *mapping, size_t at, size_t bytes);
 
 /* Memory that the calling thread maps and first touches from now on lies on this node of the
  * machine, where that has any left; -1: wherever the kernel likes. Where the kernel knows no nodes

@@ -117,7 +117,7 @@ void lm_grpc_look(struct lm_io *io, struct lm_connection *carrier, struct lm_htt
     if (grpc->is_watched && stream->head_sent) look_at_health(io, stream, connection);
     const bool is_between =
         (grpc->stage == LM_GRPC_PREFIX && !grpc->used) || grpc->stage == LM_GRPC_OVER;
-    if (grpc->is_watched || !stream->has_ended || !is_between) return;
+    if (grpc->is_watched || !stream->end_given || !is_between) return;
     if (lm_http2_has_room(http2)) {
         lm_grpc_finish(io, carrier, stream, LM_GRPC_OK, "");
     } else if (!http2->sends) {

@@ -8,6 +8,7 @@
 #include "dialects/http2_put.h"
 #include "dialects/http2_receive.h"
 #include "dialects/http2_send.h"
+#include "dialects/http2_shelf.h"
 #include "dialects/http2_streams.h"
 #include "dialects/http_block.h"
 #include "flow/timers.h"
@@ -22,6 +23,7 @@ int lm_http2_open(struct lm_io *io, uint32_t connections) {
     if (!code) code = lm_mapping_reserve(&side->busy_memory, side->count * sizeof *side->free_busy);
     if (!code)
         code = lm_mapping_reserve(&side->tables_memory, side->count * sizeof *side->free_table);
+    if (!code) code = lm_http2_shelves_open(&side->shelves);
     if (!code) code = lm_inflater_open(&side->inflater);
     if (code) return lm_error(LUMEN_E_NOMEM, "no memory for a table of connections of HTTP/2");
     side->entries = side->entries_memory.base;
@@ -35,6 +37,7 @@ void lm_http2_close(struct lm_io *io) {
     lm_mapping_close(&io->http2->entries_memory);
     lm_mapping_close(&io->http2->busy_memory);
     lm_mapping_close(&io->http2->tables_memory);
+    lm_http2_shelves_close(&io->http2->shelves);
     free(io->http2);
     io->http2 = NULL;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "dialects/http2_put.h"
+#include "dialects/http2_shelf.h"
 #include "dialects/http2_streams.h"
 #include "dialects/http_block.h"
 
@@ -191,33 +192,6 @@ static size_t take_headers(struct lm_io *io, struct lm_connection *carrier, cons
 
 /* ---- bodies ---- */
 
-/* Bytes of DATA are taken: the client may send as many more, once they are worth a frame. */
-static void give_credit(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
-                        size_t bytes) {
-    http2->recv_window -= (int64_t)bytes;
-    if (http2->recv_window < LM_HTTP2_CONNECTION_WINDOW / 2) {
-        lm_http2_put_number(http2, LM_HTTP2_WINDOW_UPDATE, 0,
-                            (uint32_t)(LM_HTTP2_CONNECTION_WINDOW - http2->recv_window));
-        http2->recv_window = LM_HTTP2_CONNECTION_WINDOW;
-    }
-    if (!stream) return;
-    stream->recv_window -= (int64_t)bytes;
-    if (stream->has_ended || stream->recv_window >= LM_HTTP2_STREAM_WINDOW / 2) return;
-    lm_http2_put_number(http2, LM_HTTP2_WINDOW_UPDATE, stream->id,
-                        (uint32_t)(LM_HTTP2_STREAM_WINDOW - stream->recv_window));
-    stream->recv_window = LM_HTTP2_STREAM_WINDOW;
-}
-
-/* The frame's end: of its bytes, and maybe of its stream's. */
-static bool end_data(struct lm_io *io, struct lm_connection *carrier,
-                     struct lm_http2_stream *stream) {
-    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    if (!stream) return true;
-    if (!lm_http2_stream_frame_end(io, stream)) return false;
-    if (http2->frame.flags & LM_HTTP2_END_STREAM) lm_http2_stream_end(io, carrier, stream);
-    return true;
-}
-
 static size_t take_data(struct lm_io *io, struct lm_connection *carrier, const uint8_t *bytes,
                         size_t count) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
@@ -232,28 +206,30 @@ static size_t take_data(struct lm_io *io, struct lm_connection *carrier, const u
             lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR, "DATA: more padding than payload");
             return taken;
         }
-        http2->data = http2->left - http2->pad;
-        if (stream && stream->body_left != UINT64_MAX && http2->data > stream->body_left) {
+        if (stream && http2->left - http2->pad > stream->body_left) {
             lm_http2_put_reset(http2, stream->id, LM_HTTP2_PROTOCOL_ERROR);
             lm_http2_stream_reset(io, stream);
         }
-        give_credit(http2, NULL, taken);
+        if (stream) stream->recv_window -= (int64_t)(taken + http2->pad);
     }
     if (http2->left > http2->pad) {
         const size_t data = http2->left - http2->pad;
         size_t most = count - taken < data ? count - taken : data;
         if (stream && most > 0)
-            most = lm_http2_stream_body(io, carrier, stream, bytes + taken, most, http2->data);
+            most = lm_http2_stream_body(io, carrier, stream, bytes + taken, most);
         http2->left -= (uint32_t)most;
-        give_credit(http2, stream, most);
         taken += most;
-        if (http2->left > http2->pad) return taken;
     }
-    const size_t padding = count - taken < http2->left ? count - taken : http2->left;
-    http2->left -= (uint32_t)padding;
-    give_credit(http2, NULL, padding);
-    taken += padding;
-    if (http2->left == 0 && end_data(io, carrier, stream)) http2->in_frame = false;
+    if (http2->left <= http2->pad) {
+        const size_t padding = count - taken < http2->left ? count - taken : http2->left;
+        http2->left -= (uint32_t)padding;
+        taken += padding;
+    }
+    lm_http2_credit_connection(http2, taken);
+    if (http2->left > 0) return taken;
+    http2->in_frame = false;
+    if (stream && http2->frame.flags & LM_HTTP2_END_STREAM)
+        lm_http2_stream_end(io, carrier, stream);
     return taken;
 }
 

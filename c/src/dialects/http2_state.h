@@ -14,6 +14,7 @@
 enum {
     LM_HTTP2_CONTROL_BYTES = 1024, /* frames that wait to be sent, but for those of replies */
     LM_HTTP2_HEADS_BYTES = 2048,   /* headers of the frames that are being sent */
+    LM_HTTP2_SHELVES = 256,        /* of an I/O thread, of LM_HTTP2_STREAM_WINDOW bytes */
     LM_HTTP2_BATCH_FRAMES = 16,
     LM_HTTP2_BATCH_PARTS = 64
 };
@@ -60,11 +61,12 @@ struct lm_http2_stream {
     uint32_t connection, generation; /* its entry in the table of connections */
     int64_t send_window;
     int64_t recv_window;
-    uint64_t body_left; /* as its head says; UINT64_MAX: its end tells */
-    bool is_chunked;    /* its body is given on in chunks */
-    bool in_chunk;      /* the current one's size is given */
-    bool has_ended;     /* the client sends no more */
-    bool end_given;     /* and its request knows */
+    uint64_t body_left;         /* as its head says; UINT64_MAX: its end tells */
+    uint32_t shelf_at, shelved; /* bytes that wait on its shelf (http2_shelf.h) */
+    uint16_t shelf;             /* 1 + its number; 0: nothing waits */
+    bool is_chunked;            /* its body is given on in chunks */
+    bool has_ended;             /* the client sends no more */
+    bool end_given;             /* and its request knows */
     bool head_sent;
     bool is_done; /* the reply is sent, or the stream was reset */
     struct lm_grpc_call grpc;
@@ -104,6 +106,7 @@ struct lm_http2_carrier {
     bool is_closing;            /* no more streams: GOAWAY is sent, or waits to be */
     bool has_failed;            /* its client made an error: nothing of it is read any more */
     bool sends;                 /* the ring sends the batch */
+    uint8_t shelves;            /* of its streams */
     uint8_t preface_at;
     uint8_t header_used, small_used;
     uint8_t header[LM_HTTP2_FRAME_BYTES];
@@ -111,7 +114,6 @@ struct lm_http2_carrier {
     struct lm_http2_frame frame;
     uint32_t left; /* of its payload */
     uint32_t pad;  /* of that: padding at its end */
-    uint32_t data; /* of DATA: what is no padding */
     bool in_frame; /* its header is read */
     bool pad_known;
     uint32_t block_of;    /* the stream whose header block goes on; 0: none does */
@@ -138,10 +140,17 @@ struct lm_http2_table {
     struct lm_http2_table *next_free;
 };
 
+/* For bytes that streams do not take yet. */
+struct lm_http2_shelves {
+    struct lm_mapping memory;
+    uint16_t free[LM_HTTP2_SHELVES], free_count;
+};
+
 /* One I/O thread's. The memory of what is given back is what is taken next. */
 struct lm_http2_side {
     struct lm_mapping entries_memory; /* untouched entries cost nothing */
     struct lm_mapping busy_memory, tables_memory;
+    struct lm_http2_shelves shelves;
     struct lm_http2_carrier *entries;
     uint32_t free, used, count;
     struct lm_inflater *inflater; /* for the first bytes of compressed messages */

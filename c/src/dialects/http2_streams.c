@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "dialects/grpc_receive.h"
 #include "dialects/grpc_reply.h"
 #include "dialects/grpc_stream.h"
 #include "dialects/http2_put.h"
+#include "dialects/http2_shelf.h"
 #include "flow/receive.h"
 #include "flow/reply.h"
 #include "wire/http2_head.h"
@@ -113,43 +115,85 @@ static bool give_line(struct lm_io *io, struct lm_connection *connection, const 
     return lm_receive_give(io, connection, (const uint8_t *)line, bytes) == bytes;
 }
 
-size_t lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
-                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count,
-                            size_t frame_bytes) {
+/* Its client sends no more, and its request has all that came. */
+static void pass_end(struct lm_io *io, struct lm_connection *carrier,
+                     struct lm_http2_stream *stream) {
     struct lm_connection *connection = lm_http2_connection(io, stream);
-    if (!connection || connection->ended) { /* it is answered */
-        if (!stream->is_chunked) stream->body_left -= count;
-        return count;
-    }
-    if (stream->is_chunked && !stream->in_chunk) {
-        char line[24];
-        const int used = snprintf(line, sizeof line, "%zx\r\n", frame_bytes);
-        if (!give_line(io, connection, line, (size_t)used)) return 0;
-        stream->in_chunk = true;
-    }
-    const size_t taken = stream->grpc.method ? lm_grpc_take(io, carrier, stream, bytes, count)
-                                             : lm_receive_give(io, connection, bytes, count);
-    if (!stream->is_chunked) stream->body_left -= taken;
+    stream->end_given = !stream->is_chunked || give_line(io, connection, "0\r\n\r\n", 5);
+    if (stream->grpc.method) lm_grpc_end(io, carrier, stream);
+}
+
+/* Bytes of its body, in order. Returns how many its request took. */
+static size_t pass(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream,
+                   const uint8_t *bytes, size_t count) {
+    struct lm_connection *connection = lm_http2_connection(io, stream);
+    if (!connection || connection->ended) return count; /* it is answered */
+    if (stream->grpc.method) return lm_grpc_take(io, carrier, stream, bytes, count);
+    if (!stream->is_chunked) return lm_receive_give(io, connection, bytes, count);
+    /* A request that takes a chunk's size takes the chunk. */
+    char line[24];
+    const int used = snprintf(line, sizeof line, "%zx\r\n", count);
+    if (!give_line(io, connection, line, (size_t)used)) return 0;
+    const size_t taken = lm_receive_give(io, connection, bytes, count);
+    LM_DEBUG_ASSERT(taken == count);
+    (void)give_line(io, connection, "\r\n", 2);
     return taken;
 }
 
-bool lm_http2_stream_frame_end(struct lm_io *io, struct lm_http2_stream *stream) {
-    struct lm_connection *connection = lm_http2_connection(io, stream);
-    if (!stream->in_chunk) return true;
-    if (connection && !connection->ended && !give_line(io, connection, "\r\n", 2)) return false;
-    stream->in_chunk = false;
-    return true;
+/* Of its body: what is not here, at most, and how much of that its request has a place for. */
+static uint64_t bytes_left(const struct lm_http2_stream *stream) {
+    const bool is_call = stream->grpc.method, is_long = lm_grpc_is_long(stream);
+    const bool is_in = stream->grpc.stage == LM_GRPC_TENSORS || stream->grpc.stage == LM_GRPC_WHOLE;
+    return is_call && is_in && !is_long ? stream->grpc.left : stream->body_left;
+}
+static uint64_t bytes_placed(const struct lm_io *io, const struct lm_http2_stream *stream,
+                             const struct lm_connection *connection) {
+    const bool is_in = stream->grpc.stage == LM_GRPC_TENSORS || stream->grpc.stage == LM_GRPC_WHOLE;
+    if (connection->in.receiving == LM_NO_SLOT) return 0;
+    if (stream->grpc.method) return is_in ? stream->grpc.left : 0;
+    if (!stream->is_chunked) return stream->body_left;
+    const struct lm_request *request = &io->requests[connection->in.receiving];
+    return request->body.room - request->body.bytes;
+}
+
+/* Goes on with what waits on its shelf, says that no more will come, or that more may. */
+static void settle(struct lm_io *io, struct lm_connection *carrier,
+                   struct lm_http2_stream *stream) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    if (stream->shelf) {
+        const size_t taken =
+            pass(io, carrier, stream, lm_http2_shelved(http2, stream), stream->shelved);
+        lm_http2_unshelve(http2, stream, taken);
+    }
+    const struct lm_connection *connection = lm_http2_connection(io, stream);
+    if (!connection || connection->ended) return;
+    if (stream->has_ended && !stream->end_given && !stream->shelf)
+        pass_end(io, carrier, stream);
+    else if (lm_http2_has_room(http2))
+        lm_http2_credit_stream(http2, stream, bytes_left(stream),
+                               bytes_placed(io, stream, connection));
+    else if (!http2->sends)
+        lm_connection_mark(io, carrier); /* what is said first makes room */
+}
+
+size_t lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
+                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count) {
+    size_t taken = stream->shelf ? 0 : pass(io, carrier, stream, bytes, count);
+    if (taken < count)
+        taken += lm_http2_shelve(lm_http2_of(io, carrier), stream, bytes + taken, count - taken);
+    if (stream->body_left != UINT64_MAX) stream->body_left -= taken;
+    stream->recv_window -= (int64_t)taken;
+    return taken;
 }
 
 void lm_http2_stream_end(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream) {
     if (stream->has_ended) return; /* it was reset */
     stream->has_ended = true;
-    if (stream->grpc.method) {
-        lm_grpc_end(io, carrier, stream);
+    if (stream->body_left == UINT64_MAX || stream->body_left == 0) {
+        settle(io, carrier, stream);
         return;
     }
-    if (stream->is_chunked || stream->body_left == 0) return; /* or when it is looked at */
     lm_http2_put_reset(lm_http2_of(io, carrier), stream->id, LM_HTTP2_PROTOCOL_ERROR);
     lm_http2_stream_reset(io, stream);
 }
@@ -185,6 +229,7 @@ static void close_stream(struct lm_io *io, struct lm_connection *carrier,
         lm_http2_put_reset(http2, stream->id,
                            stream->is_done ? LM_HTTP2_NO_ERROR : LM_HTTP2_INTERNAL_ERROR);
     if (stream->grpc.method) lm_grpc_forget(io, carrier, stream);
+    if (stream->shelf) lm_http2_unshelve(http2, stream, stream->shelved);
     *stream = (struct lm_http2_stream){0};
     http2->open--;
     carrier->in_flight--;
@@ -199,8 +244,7 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
         if (!sends) close_stream(io, carrier, stream);
         return;
     }
-    if (stream->has_ended && !stream->end_given && !connection->ended)
-        stream->end_given = !stream->is_chunked || give_line(io, connection, "0\r\n\r\n", 5);
+    settle(io, carrier, stream);
     if (stream->grpc.method && !carrier->ended) lm_grpc_look(io, carrier, stream);
     /* relaxed: this thread's own */
     const bool is_gone = lm_load_relaxed_u32(&connection->gone) || carrier->ended;

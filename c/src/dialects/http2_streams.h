@@ -13,12 +13,9 @@ struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uin
 void lm_http2_stream_head(struct lm_io *io, struct lm_connection *carrier, uint32_t id,
                           const uint8_t *block, size_t bytes, bool ends);
 
-/* Bytes of its body. Returns how many it took: none while it waits for a slot. */
+/* Bytes of its body. Returns how many it took: none where it waits and has no shelf. */
 size_t lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
-                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count,
-                            size_t frame_bytes);
-/* The last byte of a DATA frame is taken. */
-bool lm_http2_stream_frame_end(struct lm_io *io, struct lm_http2_stream *stream);
+                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count);
 /* The client has sent its last byte. */
 void lm_http2_stream_end(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream);

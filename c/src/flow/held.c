@@ -65,7 +65,7 @@ bool lm_held_next(struct lm_held *held, uint32_t *connection_out, int32_t *buffe
 
 void lm_held_trim(struct lm_held *held) {
     if (held->taken > 0 || held->used < TRIM_FROM) return;
-    (void)madvise(held->memory.base, (size_t)held->used * LM_HEADER_BUFFER_BYTES, MADV_DONTNEED);
+    lm_mapping_forget(&held->memory, 0, (size_t)held->used * LM_HEADER_BUFFER_BYTES);
     held->used = 0;
     held->free_head = NO_PAGE;
 }

@@ -7,7 +7,9 @@ import contextlib
 import gzip
 import hashlib
 import json
+import os
 import queue
+import signal
 import socket
 import struct
 import time
@@ -29,7 +31,7 @@ from conftest import Serve
 from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import proto_reflection_descriptor_database as reflection
-from harness import Canary, Server, eventually
+from harness import Canary, Server, children, eventually, stand_still
 from http2 import (
     DATA,
     END_HEADERS,
@@ -46,7 +48,7 @@ from onnx import helper
 from tritonclient import utils
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
-from web import Http
+from web import Http, get
 
 pytestmark = pytest.mark.once  # what streams say is received by the same code on both
 
@@ -422,6 +424,32 @@ def test_a_stream_whose_client_reads_little(server: Server) -> None:
         size = struct.unpack(">I", said[1:5])[0]
         found = pb.ModelStreamInferResponse.FromString(said[5 : 5 + size])
         assert found.infer_response.raw_output_contents[0] == (BLOCK + BLOCK).tobytes()
+        said = said[5 + size :]
+    assert not said
+
+
+def test_a_stream_whose_answer_takes_long_holds_no_other(serve: Serve, tmp_path: Path) -> None:
+    """Its next messages lie aside, and the connection is read on."""
+    model = {"name": "apart", "path": str(graphs.double(tmp_path / "apart.onnx"))}
+    server = serve({"models": [model | {"isolation": "process"}], "server": {"hang_seconds": 600}})
+    [child] = children(server.pid)
+    head = [
+        (":method", "POST"), (":scheme", "http"), (":path", PATH + "ModelStreamInfer"),
+        (":authority", "lumen"), ("content-type", "application/grpc"),
+    ]  # fmt: skip
+    with Http2(server.port) as link:
+        stand_still(child)
+        stream = link.begin(head)
+        link.body(stream, b"".join(framed(request("apart", {"x": X + n})) for n in range(9)))
+        assert link.query(get("/v2/health/live")).code == 200
+        assert stream not in link.answers
+        os.kill(child, signal.SIGCONT)
+        (answer,) = link.wait([stream])
+    said = answer.body
+    for number in range(9):
+        size = struct.unpack(">I", said[1:5])[0]
+        found = pb.ModelStreamInferResponse.FromString(said[5 : 5 + size])
+        assert found.infer_response.raw_output_contents[0] == (2 * (X + number)).tobytes()
         said = said[5 + size :]
     assert not said
 

@@ -20,7 +20,7 @@ import pytest
 import web
 from conftest import Serve
 from graphs import FLOAT, tensor
-from harness import Canary, Server, eventually, stand_still
+from harness import Canary, Server, children, eventually, stand_still
 from onnx import TensorProto, helper
 from web import Http
 
@@ -51,14 +51,6 @@ def needing_memory(path: Path) -> Path:
     shape = ["n", 1]
     inputs, outputs = [tensor("x", FLOAT, shape)], [tensor("y", FLOAT, shape)]
     return graphs.save(path, nodes, inputs, outputs, {"ones": ones})
-
-
-def children(pid: int) -> list[int]:
-    """The processes that this one has started."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
-    return found
 
 
 def is_gone(pid: int) -> bool:
