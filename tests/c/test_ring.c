@@ -368,6 +368,33 @@ static void check_body(struct lm_ring *ring, uint8_t *sent, uint8_t *body, uint6
     close(theirs);
 }
 
+/* A receive that is taken back tells what has come, and what comes later is the next one's. */
+static void check_cancel(struct lm_ring *ring, const uint8_t *sent, uint8_t *body) {
+    int ours, theirs;
+    peer_pair(&ours, &theirs);
+    for (int32_t came = 0; came <= 600; came += 200) {
+        lm_ring_recv(ring, ours, body, 1000, 9, 0xabcdef);
+        peer_quiet(ring);
+        if (came) peer_send(theirs, sent, (size_t)came);
+        if (came) peer_quiet(ring);
+        lm_ring_cancel_recv(ring, 9, 0xabcdef);
+        struct lm_completion found = {.op = LM_OP_CANCEL};
+        while (found.op == LM_OP_CANCEL)
+            while (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
+        CHECK(found.op == LM_OP_RECV && found.index == 9 && found.generation == 0xabcdef);
+        CHECK(found.result == (came ? came : -ECANCELED));
+        CHECK(memcmp(body, sent, (size_t)came) == 0);
+        peer_send(theirs, sent, 50);
+        lm_ring_recv(ring, ours, body, 50, 9, 0xabcdef);
+        do {
+            while (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
+        } while (found.op == LM_OP_CANCEL);
+        CHECK(found.op == LM_OP_RECV && found.result == 50 && memcmp(body, sent, 50) == 0);
+    }
+    close(ours);
+    close(theirs);
+}
+
 static void set_low_mark(int fd, int bytes) {
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0);
 }
@@ -786,6 +813,7 @@ int main(void) {
             check_header(ring);
             if (!local) check_urgent(ring); /* on unix sockets it depends on the kernel's build */
             check_body(ring, sent, body, random);
+            check_cancel(ring, sent, body);
             if (!local) check_poll(ring, sent, body); /* unix sockets have no low mark */
             check_buffers_run_out(ring);
             check_send(ring, sent, body);

@@ -180,8 +180,10 @@ def is_refused(link: socket.socket, data: bytes) -> bool:
 class Raw:
     """A connection on which anything may be sent, and frames are read."""
 
-    def __init__(self, port: int, greets: bool = True) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), wire.TIMEOUT_S)
+    def __init__(self, to: int | socket.socket, greets: bool = True) -> None:
+        if isinstance(to, int):
+            to = socket.create_connection(("127.0.0.1", to), wire.TIMEOUT_S)
+        self.socket = to
         self._bytes = b""
         if greets:
             self.socket.sendall(PREFACE + frame(SETTINGS, 0))

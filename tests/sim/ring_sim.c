@@ -239,6 +239,12 @@ void lm_ring_cancel_recv_header(struct lm_ring *ring, uint32_t index, uint32_t g
     ring_tell_later(ring, &completion, NULL, sim_now_ns + ring_delay_ns());
 }
 
+void lm_ring_cancel_recv(struct lm_ring *ring, uint32_t index, uint32_t generation) {
+    (void)ring;
+    SIM_CHECK(false, "connection %u/%u carries streams, which nobody here speaks", index,
+              generation);
+}
+
 /* ---- waiting ---- */
 
 static void submit(struct lm_ring *ring) {

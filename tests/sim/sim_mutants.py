@@ -175,8 +175,8 @@ MUTANTS = (
     Mutant(
         "a short body counts as whole",
         RECEIVE,
-        "        part_advance(request, bytes);\n",
-        "        part_advance(request, request->parts[request->part_at].iov_len);\n",
+        "    part_advance(request, bytes);\n",
+        "    part_advance(request, request->parts[request->part_at].iov_len);\n",
     ),
     Mutant(
         "one byte too many is dropped",

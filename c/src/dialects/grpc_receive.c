@@ -207,6 +207,13 @@ static size_t take_tag(struct lm_io *io, struct lm_connection *carrier,
     return taken;
 }
 
+void lm_grpc_placed(struct lm_http2_stream *stream, size_t bytes) {
+    struct lm_grpc_call *grpc = &stream->grpc;
+    if (grpc->stage == LM_GRPC_TENSORS) grpc->blob_left -= (uint32_t)bytes;
+    grpc->left -= (uint32_t)bytes;
+    if (grpc->left == 0) grpc->stage = LM_GRPC_OVER;
+}
+
 static size_t take_tensors(struct lm_io *io, struct lm_connection *carrier,
                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count) {
     struct lm_grpc_call *grpc = &stream->grpc;

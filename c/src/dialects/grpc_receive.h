@@ -11,6 +11,8 @@ void lm_grpc_begin(struct lm_io *io, struct lm_connection *carrier, struct lm_ht
 /* Bytes of DATA. Returns how many it took: none while its request waits for a slot. */
 size_t lm_grpc_take(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream,
                     const uint8_t *bytes, size_t count);
+/* So many bytes of what its request has a place for are there, and not given to lm_grpc_take. */
+void lm_grpc_placed(struct lm_http2_stream *stream, size_t bytes);
 /* The client has sent its last byte. */
 void lm_grpc_end(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream);
 

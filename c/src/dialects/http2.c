@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dialects/http2_place.h"
 #include "dialects/http2_put.h"
 #include "dialects/http2_receive.h"
 #include "dialects/http2_send.h"
@@ -224,5 +225,7 @@ const struct lm_dialect lm_http2 = {.name = "http2",
                                     .give_up = give_up,
                                     .key = key,
                                     .carry = carry,
+                                    .place = lm_http2_place,
+                                    .placed = lm_http2_placed,
                                     .sent = lm_http2_sent,
                                     .is_http = true};

@@ -14,6 +14,8 @@ enum {
     TRAILERS_PARTS = 2,
     REPLY_PARTS = 4 + TRAILERS_PARTS
 }; /* its head's, and of DATA at least */
+/* More would keep a reply of few bytes that comes later waiting. */
+enum { BATCH_BYTES = 256 << 10 };
 enum { CALL_ROOM = 2 * LM_HTTP2_FRAME_BYTES + LM_GRPC_TRAILERS_BYTES };
 
 static void add_part(struct lm_http2_carrier *http2, void *base, size_t bytes) {
@@ -123,26 +125,38 @@ static size_t room_of(const struct lm_http2_carrier *http2) {
     return sizeof http2->busy->heads - http2->busy->heads_used;
 }
 
-/* A part of a stream's reply. false: it has none that may be sent now, or the batch is full. */
-static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t place) {
+/* What the batch has of a stream's reply; NULL: nothing. */
+static struct lm_http2_piece *piece_of(const struct lm_http2_carrier *http2, uint32_t place) {
+    struct lm_http2_busy *busy = http2->busy;
+    for (uint32_t s = 0; s < busy->sent_count; s++)
+        if (busy->sent[s].stream == place) return &busy->sent[s];
+    return NULL;
+}
+
+/* A part of a stream's reply, behind what the batch has of it. Returns its bytes; 0: it has none
+ * that may be sent now, or the batch is full. */
+static size_t add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t place) {
     struct lm_http2_stream *stream = &http2->busy->streams[place];
+    struct lm_http2_piece *piece = piece_of(http2, place);
     const struct lm_connection *connection =
         stream->id && !stream->is_done ? lm_http2_connection(io, stream) : NULL;
-    if (!connection || connection->sending == LM_NO_SLOT) return false;
-    if (lm_load_relaxed_u32(&connection->gone)) return false; /* relaxed: this thread's own */
+    if (!connection || connection->sending == LM_NO_SLOT) return 0;
+    if (piece && piece->is_last) return 0;
+    if (lm_load_relaxed_u32(&connection->gone)) return 0; /* relaxed: this thread's own */
     struct lm_request *request = &io->requests[connection->sending];
     const struct msghdr *message = &request->message;
     const bool is_call = stream->grpc.method;
     if (http2->busy->part_count + REPLY_PARTS > LM_HTTP2_BATCH_PARTS || room_of(http2) < CALL_ROOM)
-        return false;
-    size_t all = message_bytes(message), used = 0;
+        return 0;
+    const size_t before = piece ? piece->bytes : 0;
+    size_t all = message_bytes(message), used = before;
     if (is_call && !stream->grpc.is_composed) {
         used = add_call_head(io, http2, stream, request);
-        if (!stream->grpc.is_composed) return false;
+        if (!stream->grpc.is_composed) return 0;
         if (!used) all = message_bytes(message);
     } else if (!stream->head_sent) {
         used = add_head(http2, stream, message, all);
-        if (!stream->head_sent) return false;
+        if (!stream->head_sent) return 0;
     }
     size_t count = all - used < data_room(http2, stream) ? all - used : data_room(http2, stream);
     if (room_of(http2) < CALL_ROOM) count = 0;
@@ -161,14 +175,15 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
         http2->send_window -= (int64_t)count;
     }
     const bool is_last = used + count == all;
-    if (used + count == 0) return false;
+    if (used + count == before) return 0;
     if (is_last && has_trailers) add_trailers(http2, stream);
-    http2->busy->sent[http2->busy->sent_count++] = (struct lm_http2_piece){
-        place, (uint32_t)(used + count), is_last, is_last && !(is_long && stream->grpc.is_message)};
-    return true;
+    if (!piece) piece = &http2->busy->sent[http2->busy->sent_count++];
+    *piece = (struct lm_http2_piece){place, (uint32_t)(used + count), is_last,
+                                     is_last && !(is_long && stream->grpc.is_message)};
+    return used + count - before;
 }
 
-/* Fills the batch: the connection's own frames, then a frame of each reply in turn. false: there is
+/* Fills the batch: the connection's own frames, then frames of replies in turn. false: there is
  * nothing that may be sent now. */
 static bool fill(struct lm_io *io, struct lm_http2_carrier *http2) {
     if (!http2->busy) return false;
@@ -178,14 +193,18 @@ static bool fill(struct lm_io *io, struct lm_http2_carrier *http2) {
         add_part(http2, http2->busy->sending, http2->busy->control_used);
         http2->busy->control_used = 0;
     }
-    for (uint32_t n = 0; n < LM_HTTP2_STREAMS_MAX && http2->open > 0; n++) {
-        if (http2->busy->sent_count == LM_HTTP2_BATCH_FRAMES) break;
-        const uint32_t place = (http2->busy->turn + n) % LM_HTTP2_STREAMS_MAX;
-        (void)add_reply(io, http2, place);
+    uint32_t frames = 0, place = http2->busy->turn;
+    size_t bytes = 0;
+    for (uint32_t none = 0; none < LM_HTTP2_STREAMS_MAX && http2->open > 0; none++) {
+        if (frames == LM_HTTP2_BATCH_FRAMES || bytes >= BATCH_BYTES) break;
+        const size_t added = add_reply(io, http2, place);
+        place = (place + 1) % LM_HTTP2_STREAMS_MAX;
+        if (!added) continue;
+        http2->busy->turn = place;
+        bytes += added;
+        frames++;
+        none = 0;
     }
-    if (http2->busy->sent_count)
-        http2->busy->turn =
-            (http2->busy->sent[http2->busy->sent_count - 1].stream + 1) % LM_HTTP2_STREAMS_MAX;
     http2->busy->message =
         (struct msghdr){.msg_iov = http2->busy->parts, .msg_iovlen = http2->busy->part_count};
     return http2->busy->part_count > 0;

@@ -107,6 +107,7 @@ struct lm_http2_carrier {
     bool has_failed;            /* its client made an error: nothing of it is read any more */
     bool sends;                 /* the ring sends the batch */
     uint8_t shelves;            /* of its streams */
+    uint8_t placing;            /* 1 + the place of the stream whose slot is received to; 0: none */
     uint8_t preface_at;
     uint8_t header_used, small_used;
     uint8_t header[LM_HTTP2_FRAME_BYTES];

@@ -15,6 +15,7 @@
 #include "base/native_codec.h"
 #include "parts/trace.h"
 
+struct iovec;
 struct lm_completion;
 struct lm_connection;
 struct lm_io;
@@ -56,6 +57,11 @@ struct lm_dialect {
     /* ---- a connection that carries streams; NULL: it carries none ---- */
     /* It is advanced: looks at its streams, and sends what there is of them. */
     void (*carry)(struct lm_io *io, struct lm_connection *connection);
+    /* Where the bytes that come next belong, so that they are received there. false: to a buffer.
+     */
+    bool (*place)(struct lm_io *io, struct lm_connection *connection, struct iovec *place_out);
+    /* So many of them have come, before any others do; 0: none will. */
+    void (*placed)(struct lm_io *io, struct lm_connection *connection, size_t bytes);
     /* The ring has sent some of that. */
     void (*sent)(struct lm_io *io, struct lm_connection *connection,
                  const struct lm_completion *completion);

@@ -108,6 +108,36 @@ size_t lm_receive_give(struct lm_io *io, struct lm_connection *stream, const uin
     return stream->ended ? count : used;
 }
 
+bool lm_receive_place(struct lm_io *io, const struct lm_connection *stream,
+                      struct iovec *place_out) {
+    if (stream->ended || stream->in.read_state != LM_READ_BODY) return false;
+    struct lm_request *request = &io->requests[stream->in.receiving];
+    if (parts_complete(request)) return false;
+    *place_out = request->parts[request->part_at];
+    return true;
+}
+
+static void body_came(struct lm_io *io, struct lm_connection *connection, size_t bytes) {
+    struct lm_request *request = &io->requests[connection->in.receiving];
+    part_advance(request, bytes);
+    if (parts_complete(request)) lm_io_dialect(io, connection)->body_received(io, connection);
+}
+
+void lm_receive_placed(struct lm_io *io, struct lm_connection *stream, size_t bytes) {
+    body_came(io, stream, bytes);
+    lm_connection_mark(io, stream);
+}
+
+/* What a carrier's bytes belong to may be known. */
+static bool start_prologue(struct lm_io *io, struct lm_connection *connection) {
+    const struct lm_dialect *dialect = lm_io_dialect(io, connection);
+    const struct lm_transport *transport = lm_transport_of(io, connection);
+    struct iovec place;
+    if (dialect->place && dialect->place(io, connection, &place))
+        return transport->start_recv(io, connection, place.iov_base, place.iov_len);
+    return transport->start_header(io, connection);
+}
+
 static void arm(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_transport *transport = lm_transport_of(io, connection);
     bool started = true;
@@ -119,7 +149,7 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
             return;
         started = transport->start_header(io, connection);
         break;
-    case LM_READ_PROLOGUE: started = transport->start_header(io, connection); break;
+    case LM_READ_PROLOGUE: started = start_prologue(io, connection); break;
     case LM_READ_DESCRIPTOR:
         lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
         break;
@@ -222,9 +252,7 @@ static void received(struct lm_io *io, struct lm_connection *connection,
         connection->buffer_at = 0;
         connection->buffer_end = (uint16_t)bytes;
     } else if (connection->in.read_state == LM_READ_BODY) {
-        struct lm_request *request = &io->requests[connection->in.receiving];
-        part_advance(request, bytes);
-        if (parts_complete(request)) lm_io_dialect(io, connection)->body_received(io, connection);
+        body_came(io, connection, bytes);
     } else if (connection->in.read_state == LM_READ_DISCARD) {
         (void)take_discarded(connection, bytes);
     } else if (connection->in.read_state == LM_READ_LINGER && connection->write_shut) {
@@ -248,6 +276,9 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
     connection->recv_armed = false;
     if (connection->list == LM_LIST_IDLE) lm_connection_move(io, connection, LM_LIST_NONE);
     lm_connection_mark(io, connection);
+    const struct lm_dialect *dialect = lm_io_dialect(io, connection);
+    if (completion->op == LM_OP_RECV && dialect->placed)
+        dialect->placed(io, connection, completion->result > 0 ? (size_t)completion->result : 0);
     if (completion->result > 0 && !connection->ended) {
         received(io, connection, completion);
         return;
@@ -262,7 +293,7 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
     } else if (completion->result == 0) {
         end_of_stream(io, connection);
     } else if (completion->result != -EINTR && completion->result != -EAGAIN &&
-               completion->result != -ENOBUFS) {
+               completion->result != -ENOBUFS && completion->result != -ECANCELED) {
         lm_connection_abort(io, connection);
     }
 }

@@ -16,6 +16,12 @@ void lm_receive_continue(struct lm_io *io, struct lm_connection *connection);
  * for a slot. Marks. */
 size_t lm_receive_give(struct lm_io *io, struct lm_connection *stream, const uint8_t *bytes,
                        size_t count);
+/* Where the next bytes of a stream's body belong, for its carrier to receive them there; false: it
+ * has no place for them now. */
+bool lm_receive_place(struct lm_io *io, const struct lm_connection *stream,
+                      struct iovec *place_out);
+/* So many of them are there. Marks. */
+void lm_receive_placed(struct lm_io *io, struct lm_connection *stream, size_t bytes);
 void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion);
 /* A connection in LM_READ_DESCRIPTOR may have its byte. */
 void lm_receive_readable(struct lm_io *io, const struct lm_completion *completion);

@@ -37,6 +37,11 @@ bool lm_socket_start_recv(struct lm_io *io, struct lm_connection *connection, vo
     return true;
 }
 
+bool lm_socket_withdraw(struct lm_io *io, struct lm_connection *connection) {
+    lm_ring_cancel_recv(io->ring, connection->index, connection->generation);
+    return false;
+}
+
 void lm_socket_shut(struct lm_io *io, struct lm_connection *connection, int how) {
     (void)io;
     shutdown(connection->fd, how);

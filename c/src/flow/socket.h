@@ -13,6 +13,7 @@ bool lm_socket_start_send(struct lm_io *io, struct lm_connection *connection,
 bool lm_socket_start_header(struct lm_io *io, struct lm_connection *connection);
 bool lm_socket_start_recv(struct lm_io *io, struct lm_connection *connection, void *memory,
                           size_t bytes);
+bool lm_socket_withdraw(struct lm_io *io, struct lm_connection *connection);
 void lm_socket_shut(struct lm_io *io, struct lm_connection *connection, int how);
 void lm_socket_release(struct lm_io *io, struct lm_connection *connection);
 int lm_socket_waiting(struct lm_io *io, const struct lm_connection *connection);

@@ -73,6 +73,15 @@ bool lm_tls_start_recv(struct lm_io *io, struct lm_connection *connection, void 
     return start(io, connection, false, memory, bytes);
 }
 
+/* It goes on as one into a buffer. */
+bool lm_tls_withdraw(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_tls_wish *wish = &lm_tls_session_of(io, connection)->wish;
+    wish->wants_page = true;
+    wish->memory = NULL;
+    wish->bytes = LM_HEADER_BUFFER_BYTES;
+    return true;
+}
+
 int lm_tls_waiting(struct lm_io *io, const struct lm_connection *connection) {
     const int bytes = lm_socket_waiting(io, connection);
     const size_t more = lm_tls_buffered(openssl_of(io), lm_tls_session_of(io, connection));

@@ -47,6 +47,7 @@ bool lm_tls_start_send(struct lm_io *io, struct lm_connection *connection,
 bool lm_tls_start_header(struct lm_io *io, struct lm_connection *connection);
 bool lm_tls_start_recv(struct lm_io *io, struct lm_connection *connection, void *memory,
                        size_t bytes);
+bool lm_tls_withdraw(struct lm_io *io, struct lm_connection *connection);
 void lm_tls_shut(struct lm_io *io, struct lm_connection *connection, int how);
 void lm_tls_release(struct lm_io *io, struct lm_connection *connection);
 int lm_tls_waiting(struct lm_io *io, const struct lm_connection *connection);

@@ -33,6 +33,9 @@ struct lm_transport {
     bool (*start_header)(struct lm_io *io, struct lm_connection *connection);
     bool (*start_recv)(struct lm_io *io, struct lm_connection *connection, void *memory,
                        size_t bytes);
+    /* Takes back a receive to memory (start_recv). true: at once; false: it completes, with what
+     * has come or with -ECANCELED. */
+    bool (*withdraw)(struct lm_io *io, struct lm_connection *connection);
     /* Ends a direction, or both (SHUT_*). */
     void (*shut)(struct lm_io *io, struct lm_connection *connection, int how);
     /* Nothing of it is under way: gives back what it has. */

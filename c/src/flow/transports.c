@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sys/socket.h>
 
 #include "flow/socket.h"
 #include "flow/tls.h"
@@ -22,8 +23,12 @@ static bool stream_start_send(struct lm_io *io, struct lm_connection *connection
     return false;
 }
 
+/* Its slot may be received to. */
 static void stream_shut(struct lm_io *io, struct lm_connection *connection, int how) {
-    (void)io, (void)connection, (void)how;
+    struct lm_connection *carrier = lm_io_connection(io, connection->carrier);
+    if (!connection->recv_armed || how == SHUT_WR) return;
+    if (lm_transport_of(io, carrier)->withdraw(io, carrier))
+        lm_io_dialect(io, carrier)->placed(io, carrier, 0);
 }
 
 static void stream_release(struct lm_io *io, struct lm_connection *connection) {
@@ -42,11 +47,11 @@ static void stream_wake_at(struct lm_io *io, const struct lm_connection *connect
 }
 
 /* What TCP and unix sockets have in common. */
-#define OF_SOCKETS                                                                      \
-    .may_park = true, .send = lm_socket_send, .start_send = lm_socket_start_send,       \
-    .start_header = lm_socket_start_header, .start_recv = lm_socket_start_recv,         \
-    .shut = lm_socket_shut, .release = lm_socket_release, .waiting = lm_socket_waiting, \
-    .wake_at = lm_socket_wake_at
+#define OF_SOCKETS                                                                        \
+    .may_park = true, .send = lm_socket_send, .start_send = lm_socket_start_send,         \
+    .start_header = lm_socket_start_header, .start_recv = lm_socket_start_recv,           \
+    .withdraw = lm_socket_withdraw, .shut = lm_socket_shut, .release = lm_socket_release, \
+    .waiting = lm_socket_waiting, .wake_at = lm_socket_wake_at
 
 const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
     [LM_TRANSPORT_TCP] = {OF_SOCKETS, .look = lm_socket_look},
@@ -64,6 +69,7 @@ const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
                           .start_send = lm_tls_start_send,
                           .start_header = lm_tls_start_header,
                           .start_recv = lm_tls_start_recv,
+                          .withdraw = lm_tls_withdraw,
                           .shut = lm_tls_shut,
                           .release = lm_tls_release,
                           .waiting = lm_tls_waiting,

@@ -113,6 +113,14 @@ void lm_ring_cancel_recv_header(struct lm_ring *ring, uint32_t index, uint32_t g
     if (is_uring(ring)) lm_uring_cancel_recv_header(ring, index, generation);
 }
 
+void lm_ring_cancel_recv(struct lm_ring *ring, uint32_t index, uint32_t generation) {
+    if (is_uring(ring)) {
+        lm_uring_cancel_recv(ring, index, generation);
+    } else {
+        lm_epoll_cancel_recv(ring, index, generation);
+    }
+}
+
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer) {
     if (is_uring(ring)) {
         lm_uring_buffer_return(ring, buffer);

@@ -82,6 +82,9 @@ bool lm_ring_is_submitted(const struct lm_ring *ring);
 /* The header receive completes, as a rule with -ECANCELED. Needs no descriptor. */
 void lm_ring_cancel_recv_header(struct lm_ring *ring, uint32_t index, uint32_t generation);
 
+/* The receive to memory completes, with what has come or with -ECANCELED. */
+void lm_ring_cancel_recv(struct lm_ring *ring, uint32_t index, uint32_t generation);
+
 uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer);
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer);
 

@@ -40,6 +40,7 @@ void lm_uring_connect(struct lm_ring *base, int fd, const struct sockaddr *addre
                       uint32_t index, uint32_t generation);
 bool lm_uring_is_submitted(const struct lm_ring *base);
 void lm_uring_cancel_recv_header(struct lm_ring *base, uint32_t index, uint32_t generation);
+void lm_uring_cancel_recv(struct lm_ring *base, uint32_t index, uint32_t generation);
 void lm_uring_buffer_return(struct lm_ring *base, int32_t buffer);
 int lm_uring_wait(struct lm_ring *base, uint64_t poll_ns, uint64_t timeout_ns,
                   struct lm_completion *completions, uint32_t capacity);
@@ -52,6 +53,7 @@ int lm_epoll_open(struct lm_ring **ring_out, const struct lm_uring_features *fea
 void lm_epoll_close(struct lm_ring *base);
 void lm_epoll_accept(struct lm_ring *base, uint32_t listener, int listen_fd);
 void lm_epoll_cancel_accept(struct lm_ring *base, uint32_t listener);
+void lm_epoll_cancel_recv(struct lm_ring *base, uint32_t index, uint32_t generation);
 void lm_epoll_recv_header(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_epoll_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uint32_t index,
                    uint32_t generation);

@@ -174,6 +174,15 @@ void lm_epoll_buffer_return(struct lm_ring *base, int32_t buffer) {
     ring->free_buffers[ring->free_count++] = (uint16_t)buffer;
 }
 
+void lm_epoll_cancel_recv(struct lm_ring *base, uint32_t index, uint32_t generation) {
+    struct lm_epoll *ring = own(base);
+    struct lm_epoll_entry *entry = &ring->entries[index];
+    if (!(entry->flags & LM_EPOLL_RECV_BODY) || entry->generation != (generation & 0xffffff))
+        return;
+    entry->flags |= LM_EPOLL_CANCELLED;
+    lm_epoll_enqueue(ring, entry);
+}
+
 void lm_epoll_accept(struct lm_ring *base, uint32_t index, int listen_fd) {
     struct lm_epoll *ring = own(base);
     struct lm_epoll_listener *listener = &ring->listeners[index];

@@ -23,7 +23,8 @@ enum {
     LM_EPOLL_RECV_BODY = 1 << 6,
     LM_EPOLL_SEND = 1 << 7,
     LM_EPOLL_POLL = 1 << 8,
-    LM_EPOLL_CONNECT = 1 << 9, /* alone; `left` is the errno that is known of it, or 0 */
+    LM_EPOLL_CONNECT = 1 << 9,    /* alone; `left` is the errno that is known of it, or 0 */
+    LM_EPOLL_CANCELLED = 1 << 10, /* the receive of a body, as is to be told */
     LM_EPOLL_RECV = LM_EPOLL_RECV_HEADER | LM_EPOLL_RECV_BODY | LM_EPOLL_POLL
 };
 

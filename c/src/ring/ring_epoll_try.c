@@ -174,7 +174,11 @@ static uint32_t try_entry(struct lm_epoll *ring, struct lm_epoll_entry *entry,
         entry->flags |= LM_EPOLL_REGISTERED;
     }
     uint32_t count = 0;
-    if (entry->flags & LM_EPOLL_READABLE) {
+    if (entry->flags & LM_EPOLL_CANCELLED) {
+        entry->flags &= ~(uint32_t)(LM_EPOLL_CANCELLED | LM_EPOLL_RECV_BODY);
+        const int32_t result = entry->done > 0 ? (int32_t)entry->done : -ECANCELED;
+        complete(ring, entry, LM_OP_RECV, result, &completions[count++]);
+    } else if (entry->flags & LM_EPOLL_READABLE) {
         if (entry->flags & LM_EPOLL_RECV_HEADER) {
             count += try_header(ring, entry, &completions[count]);
         } else if (entry->flags & LM_EPOLL_RECV_BODY) {

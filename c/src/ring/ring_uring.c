@@ -298,6 +298,10 @@ void lm_uring_cancel_recv_header(struct lm_ring *base, uint32_t index, uint32_t 
     cancel(own(base), pack(LM_OP_RECV_HEADER, index, generation));
 }
 
+void lm_uring_cancel_recv(struct lm_ring *base, uint32_t index, uint32_t generation) {
+    cancel(own(base), pack(LM_OP_RECV, index, generation));
+}
+
 void lm_uring_buffer_return(struct lm_ring *base, int32_t buffer) {
     struct lm_uring *ring = own(base);
     io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(base, buffer), LM_HEADER_BUFFER_BYTES,

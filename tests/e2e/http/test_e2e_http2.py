@@ -4,20 +4,18 @@ other, and whoever breaks the protocol hurts itself alone."""
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
-import graphs
 import numpy as np
 import pytest
 import web
 from conftest import ZOO_BLOCK_COLUMNS, Serve, zoo_settings
-from harness import Canary, Server, children, eventually, stand_still
+from harness import Canary, Server, eventually
 from http2 import (
     ACK,
     CONTINUATION,
@@ -526,92 +524,3 @@ def test_streams_wait_for_a_place(serve: Serve, tmp_path: Any) -> None:
         for row, answer in zip(rows, link.wait(streams), strict=True):
             np.testing.assert_array_equal(answer.array("y"), 2 * row)
         assert link.wait([slow])[0].code == 200
-
-
-WINDOW_BYTES: Final = 128 << 10  # that a stream has before its request has a place
-
-
-@contextlib.contextmanager
-def no_place(serve: Serve, folder: Any) -> Iterator[tuple[Server, Callable[[], None]]]:
-    """A server whose requests wait until the function beside it is called."""
-    settings = zoo_settings(folder)
-    apart = {"name": "apart", "path": str(graphs.double(folder / "apart.onnx"))}
-    settings["models"].append(apart | {"isolation": "process"})  # type: ignore[attr-defined]
-    settings["server"] |= {  # type: ignore[operator]
-        "max_in_flight": 1, "overload": "wait", "hang_seconds": 600,
-    }  # fmt: skip
-    server = serve(settings)
-    [child] = children(server.pid)
-    with Http(server.port) as holder:
-        stand_still(child)
-        holder.send(web.infer("apart", {"x": X}))
-        eventually(lambda: server.figures().slots_in_use == 1, "a request in flight")
-        yield server, lambda: os.kill(child, signal.SIGCONT)
-        assert holder.answer().code == 200
-
-
-def test_a_stream_that_waits_holds_no_other(serve: Serve, tmp_path: Any) -> None:
-    """Its body lies aside, as far as its window goes, and the connection is read on."""
-    fields, body = fields_of(web.infer("block", {"x": BLOCK}))
-    with no_place(serve, tmp_path) as (server, free), Http2(server.port) as link:
-        link.query(get("/v2/health/live"))  # its settings are here
-        small = [link.send(web.infer("double", {"x": X + number})) for number in range(9)]
-        large = link.begin(fields)
-        link.body(large, body[:100_000], ends=False)
-        assert link.query(get("/v2/health/live")).code == 200
-        assert not link.answers.keys() & {*small, large}
-        free()
-        link.body(large, body[100_000:])
-        for number, answer in enumerate(link.wait(small)):
-            np.testing.assert_array_equal(answer.array("y"), 2 * (X + number))
-        np.testing.assert_array_equal(link.wait([large])[0].array("y"), 2 * BLOCK)
-
-
-@pytest.mark.parametrize("has_length", [True, False])
-def test_a_window_is_credit_for_a_place(serve: Serve, tmp_path: Any, has_length: bool) -> None:
-    """Who waits may send what its shelf holds, and the rest when its request has its slot."""
-    fields, body = fields_of(web.infer("block", {"x": BLOCK}))
-    if not has_length:
-        fields = [field for field in fields if field[0] != "content-length"]
-    with no_place(serve, tmp_path) as (server, free), Http2(server.port) as link:
-        link.query(get("/v2/health/live"))
-        large = link.begin(fields)
-        link.body(large, body[:WINDOW_BYTES], ends=False)
-        assert link.query(get("/v2/health/live")).code == 200
-        assert link.state.local_flow_control_window(large) == 0
-        free()
-        link.body(large, body[WINDOW_BYTES:])
-        np.testing.assert_array_equal(link.wait([large])[0].array("y"), 2 * BLOCK)
-
-
-def test_more_streams_wait_than_there_are_shelves(serve: Serve, tmp_path: Any) -> None:
-    """Then some connections are not read; none is lost, and one without a shelf gets one."""
-    with contextlib.ExitStack() as stack:
-        server, free = stack.enter_context(no_place(serve, tmp_path))
-        links = [stack.enter_context(Http2(server.port)) for _ in range(6)]
-        asked = []
-        for number, link in enumerate(links[:5]):
-            of = [link.send(web.infer("double", {"x": X + number})) for _ in range(60)]
-            asked.append((link, number, of))
-        late = links[5].send(web.infer("double", {"x": X}))
-        assert links[5].query(get("/v2/health/live")).code == 200
-        free()
-        for link, number, of in asked:
-            for answer in link.wait(of):
-                np.testing.assert_array_equal(answer.array("y"), 2 * (X + number))
-        np.testing.assert_array_equal(links[5].wait([late])[0].array("y"), 2 * X)
-
-
-def test_padding_is_credited(zoo: Server) -> None:
-    """A body of more padding than a window holds goes on all the same."""
-    fields, body = fields_of(web.infer("block", {"x": BLOCK}))
-    with Http2(zoo.port) as link:
-        stream = link.begin(fields)
-        for at in range(0, len(body), 200):
-            while link.state.local_flow_control_window(stream) < 500:
-                link.read()
-            last = at + 200 >= len(body)
-            link.state.send_data(stream, body[at : at + 200], end_stream=last, pad_length=255)
-            link.flush()
-        assert len(body) // 200 * 256 > 2 * WINDOW_BYTES
-        np.testing.assert_array_equal(link.wait([stream])[0].array("y"), 2 * BLOCK)
