@@ -69,7 +69,7 @@ assert DIALECTS
 NAMES = re.findall(r"LM_DIALECT_(?!OPEN|COUNT)(\w+)", DIALECTS[1])
 
 
-NOT_SIMULATED = {"HTTP2", "GRPC"}  # docs/design/http2.md says so
+NOT_SIMULATED = {"GRPC"}  # docs/design/http2.md says so
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,7 +19,10 @@ void client_fail(const struct client *client, const char *what, uint64_t a, uint
     }
     text[shown] = '\0';
     sim_fail("client %u (%s%s, peer %u, %u of %u answered): %s (%llu, %llu); unread: '%s'",
-             client->number, client->strict ? "strict " : "", client->http ? "http" : "native",
+             client->number, client->strict ? "strict " : "",
+             client->http2  ? "http2"
+             : client->http ? "http"
+                            : "native",
              client->peer ? client->peer->number : 0, client->answered, client->expect_count, what,
              (unsigned long long)a, (unsigned long long)b, text);
 }
@@ -145,10 +148,11 @@ static void draw(struct client *client, uint32_t number) {
                               .reset_at = NOWHERE,
                               .cut_at = NOWHERE,
                               .leave_ns = UINT64_MAX};
+    client->http2 = client->http && sim_one_in(3);
     uint32_t count = 1 + sim_below(sim_below(3) ? 4 : REQUESTS_MAX);
     for (uint32_t r = 0; r < count; r++) {
         bool is_last = r + 1 == count;
-        (client->http ? http_draw : native_draw)(client, is_last);
+        (client->http2 ? http2_draw : client->http ? http_draw : native_draw)(client, is_last);
         client->expects[client->expect_count - 1].end = client->out_bytes;
     }
     draw_habits(client);
@@ -166,6 +170,7 @@ void clients_free(void) {
         free(clients[c].in);
         clients[c] = (struct client){0};
     }
+    http2_free();
 }
 
 /* ---- answers ---- */
@@ -201,7 +206,7 @@ static void go(struct client *client, bool reset) {
 /* The server has ended the connection. */
 static void ended(struct client *client, bool reset) {
     const struct peer *peer = client->peer;
-    bool left = client->http && client->finished && !sim_plan.half_close;
+    bool left = client->http && client->finished && (client->http2 || !sim_plan.half_close);
     bool excused = peer->excused || sim_draining || !client->strict || left;
     if (!excused && !has_everything(client))
         client_fail(client, reset ? "reset by the server" : "ended by the server", 0, 0);
@@ -229,8 +234,9 @@ static bool read_some(struct client *client) {
     }
     client->in_bytes += (uint32_t)got;
     uint32_t taken;
-    while (client->in_bytes &&
-           (taken = client->http ? http_take(client) : native_take(client)) > 0) {
+    while (client->in_bytes && (taken = client->http2  ? http2_take(client)
+                                        : client->http ? http_take(client)
+                                                       : native_take(client)) > 0) {
         client->in_bytes -= taken;
         memmove(client->in, client->in + taken, client->in_bytes);
     }
@@ -261,12 +267,18 @@ static uint32_t send_limit(struct client *client) {
 
 static bool write_some(struct client *client) {
     uint32_t limit = send_limit(client);
-    if (client->last != NOWHERE && client->strict) return false; /* it was told to stop */
+    bool moved = false;
+    if (client->http2 && http2_says(client, &moved)) return moved;
+    if (moved) return true;
+    const bool is_told = client->last != NOWHERE && client->strict; /* to stop */
+    if (is_told && !(client->http2 && http2_is_amid(client))) return false;
     if (client->out_sent < limit) {
         uint32_t count = limit - client->out_sent;
         if (count > client->write_most) count = 1 + sim_below(client->write_most);
+        if (client->http2) count = http2_within(client, count);
         count = peer_client_send(client->peer, client->out + client->out_sent, count);
         client->out_sent += count;
+        if (client->http2) http2_sent(client, count);
         if (count) client->hold_ns = 0;
         SIM_TRACE("client %llu sends %llu, %llu in all", client->number, count, client->out_sent);
         return count > 0;
@@ -296,7 +308,7 @@ static void check_owed(struct client *client) {
     bool for_worker =
         expect->kind == ASK_INFER || (expect->kind == ASK_BAD && client->http && expect->statuses);
     bool owed = first < client->expect_count && !for_worker && client->out_sent >= expect->end &&
-                client->peer->served && client->peer->server_read >= expect->end;
+                client->peer->served && client->peer->server_read >= expect->end + client->said;
     bool known = owed && client->owed == first && client->owed_ns;
     if (!known) client->owed_ns = owed ? sim_now_ns : 0;
     client->owed = first;

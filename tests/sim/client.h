@@ -50,7 +50,8 @@ enum client_state { CLIENT_AWAY, CLIENT_TALKS, CLIENT_DONE };
 struct client {
     uint32_t number;
     enum client_state state;
-    bool http;
+    bool http;   /* of any version */
+    bool http2;  /* in streams */
     bool strict; /* nothing of what it does allows the server to leave a request unanswered */
     struct peer *peer;
     uint64_t next_ns;
@@ -61,6 +62,7 @@ struct client {
 
     uint8_t *out;
     uint32_t out_bytes, out_room, out_sent;
+    uint32_t said; /* bytes beside these: answers to what it reads, over HTTP/2 */
     struct expect expects[REQUESTS_MAX + 1];
     uint32_t expect_count, answered;
     uint32_t last;  /* index of the last request that is answered; NOWHERE: no end in sight */
@@ -106,5 +108,23 @@ void native_draw(struct client *client, bool is_last);
 uint32_t native_take(struct client *client);
 void http_draw(struct client *client, bool is_last);
 uint32_t http_take(struct client *client);
+void http2_draw(struct client *client, bool is_last);
+uint32_t http2_take(struct client *client);
+
+/* A request that may come in a stream: of HTTP/1.1, and none that ends its connection. */
+void http_draw_streamed(struct client *client);
+/* Whether an answer is right. */
+void http_check(struct client *client, const struct expect *expect, uint32_t code, bool is_eviction,
+                int64_t json_bytes, const uint8_t *body, uint32_t bytes);
+
+/* Sends what a client of HTTP/2 has to say between two frames of its script; true: it has not said
+ * all of it. */
+bool http2_says(struct client *client, bool *moved_out);
+/* Whether it is in the middle of a frame, or of a header block. */
+bool http2_is_amid(const struct client *client);
+/* How much of its script may come next, of `count`; and how much came. */
+uint32_t http2_within(const struct client *client, uint32_t count);
+void http2_sent(const struct client *client, uint32_t count);
+void http2_free(void);
 
 #endif

@@ -307,15 +307,22 @@ static const struct bad bads[] = {
      0},
 };
 
-static void draw_bad(struct client *client, bool is_last) {
-    uint32_t count = sizeof bads / sizeof bads[0], which = sim_below(count);
-    while (!is_last && bads[which].end == ENDS && !sim_one_in(6)) which = sim_below(count);
-    const struct bad *bad = &bads[which];
+static const struct bad *draw_which(void) {
+    return &bads[sim_below(sizeof bads / sizeof bads[0])];
+}
+
+static void put_bad(struct client *client, const struct bad *bad) {
     struct expect *expect = client_expect(client, ASK_BAD);
     expect->code = bad->code;
     expect->ends = bad->end == ENDS;
     put_text(client, bad->head);
     for (uint32_t b = 0; b < bad->junk; b++) client_put(client, "\xee", 1);
+}
+
+static void draw_bad(struct client *client, bool is_last) {
+    const struct bad *bad = draw_which();
+    while (!is_last && bad->end == ENDS && !sim_one_in(6)) bad = draw_which();
+    put_bad(client, bad);
 }
 
 /* A head that is right with a body that is not: known before a slot is taken, or in a worker. */
@@ -383,5 +390,22 @@ void http_draw(struct client *client, bool is_last) {
         draw_bad_chunks(client);
     } else {
         draw_bad(client, is_last);
+    }
+}
+
+void http_draw_streamed(struct client *client) {
+    uint32_t drawn = sim_below(100);
+    const struct bad *bad = draw_which();
+    while (bad->end == ENDS || strstr(bad->head, "https:")) bad = draw_which();
+    if (drawn < 60) {
+        draw_infer(client, false);
+    } else if (drawn < 72) {
+        draw_document(client);
+    } else if (drawn < 78) {
+        draw_stats(client);
+    } else if (drawn < 88) {
+        draw_bad_body(client);
+    } else {
+        put_bad(client, bad);
     }
 }

@@ -171,6 +171,19 @@ static bool is_eviction(const struct answer *answer) {
     return answer->close && (answer->code == 408 || answer->code == 503);
 }
 
+void http_check(struct client *client, const struct expect *expect, uint32_t code, bool is_eviction,
+                int64_t json_bytes, const uint8_t *body, uint32_t bytes) {
+    const struct answer answer = {
+        .code = code, .body_bytes = bytes, .json_bytes = json_bytes, .close = is_eviction};
+    const uint32_t index = (uint32_t)(expect - client->expects);
+    if (!code_is_right(expect, code) && !is_eviction)
+        client_fail(client, "a wrong code, request", code, index);
+    const uint32_t end = client->http2 ? expect->body : expect->end;
+    if (code == 200 && expect->kind == ASK_INFER && client->out_sent < end)
+        client_fail(client, "an answer before the request's end", index, 0);
+    if (!expect->no_body) check_body(client, expect, &answer, body);
+}
+
 uint32_t http_take(struct client *client) {
     struct answer answer;
     if (!read_head(client, &answer)) return 0;
@@ -188,11 +201,11 @@ uint32_t http_take(struct client *client) {
     bool no_body = expect->no_body && !is_eviction(&answer);
     uint32_t body = no_body ? 0 : answer.body_bytes;
     if (client->in_bytes < answer.head_bytes + body) return 0;
-    if (!code_is_right(expect, answer.code) && !is_eviction(&answer))
-        client_fail(client, "a wrong code, request", answer.code, index);
-    if (answer.code == 200 && expect->kind == ASK_INFER && client->out_sent < expect->end)
-        client_fail(client, "an answer before the request's end", index, 0);
-    if (!no_body) check_body(client, expect, &answer, client->in + answer.head_bytes);
+    if (is_eviction(&answer) && !no_body)
+        check_body(client, expect, &answer, client->in + answer.head_bytes);
+    else
+        http_check(client, expect, answer.code, false, answer.json_bytes,
+                   client->in + answer.head_bytes, answer.body_bytes);
     if (expect->ends && !answer.close) client_fail(client, "an end that is not said", index, 0);
     if (answer.close && !expect->ends && !expect->may_end && !is_eviction(&answer) && !sim_draining)
         client_fail(client, "an end without a reason", answer.code, index);

@@ -10,6 +10,7 @@
 #include "dialects/grpc.h"
 #include "dialects/http.h"
 #include "dialects/http2.h"
+#include "dialects/http2_state.h"
 #include "dialects/http_documents.h"
 #include "dialects/native.h"
 #include "flow/accept.h"
@@ -239,6 +240,7 @@ static void open_io(uint32_t i, const lumen_slot_class *classes, uint32_t class_
     SIM_CHECK(lm_io_open(io, &sim_shared, node_of(i, sim_shared.io_count), i, sim_plan.connections,
                          classes, class_count) == 0,
               "I/O thread: %s", lm_error_last());
+    if (!sim_plan.plain && sim_below(2)) io->http2->shelves.room = sim_below(10000);
 }
 
 void engine_open(void) {
@@ -300,6 +302,12 @@ static uint64_t count_endings(uint32_t io) {
 
 bool engine_ended_one(uint32_t io) {
     return count_endings(io) != endings[io];
+}
+
+bool engine_ended_any(void) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        if (count_endings(i)) return true;
+    return false;
 }
 
 void engine_turn(uint32_t io) {

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "dialects/http2_state.h"
 #include "dialects/http_block.h"
 #include "flow/answer_cache.h"
 #include "flow/io_model.h"
@@ -12,7 +13,7 @@
 #include "sim.h"
 #include "work/state.h"
 
-enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 64 };
+enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 300 };
 
 static uint32_t empty_turns[2];
 static uint64_t timed_out[2]; /* when the thread was last about to wait */
@@ -38,7 +39,7 @@ void check_reset(void) {
 
 /* What the walk over the connections adds up. */
 struct sums {
-    uint32_t open, parked, counted, lists[LM_LIST_COUNT];
+    uint32_t open, streams, shelved, parked, counted, lists[LM_LIST_COUNT];
     uint32_t buffers, blocks, pages;
     uint32_t unwhole; /* requests that count as such and are not whole */
 };
@@ -88,10 +89,14 @@ static void hold_slots(const struct lm_io *io, const struct lm_connection *conne
         hold_reply(io, s);
 }
 
+static bool carries(const struct lm_connection *connection) {
+    return connection->dialect == LM_DIALECT_HTTP2;
+}
+
 /* A part of a body goes to a slot already. */
 static bool is_chunked(const struct lm_connection *connection) {
-    return connection->in.read_state == LM_READ_PROLOGUE && connection->in.call.chunked &&
-           lm_http_is_inference(connection->in.call.route);
+    return connection->in.read_state == LM_READ_PROLOGUE && !carries(connection) &&
+           connection->in.call.chunked && lm_http_is_inference(connection->in.call.route);
 }
 
 static void check_read_state(const struct lm_connection *connection) {
@@ -133,6 +138,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
     bool moved = connection->recv_armed || busy || lm_connection_waits(connection) ||
                  connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING ||
                  connection->list == LM_LIST_RESUMING;
+    moved |= lm_connection_is_stream(connection); /* its carrier, which is looked at too */
     SIM_CHECK(moved, "connection %u is stuck: nothing is armed, read state %u, ended %u",
               connection->index, connection->in.read_state, connection->ended);
     SIM_CHECK(connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT ||
@@ -140,6 +146,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
               "connection %u has replies that nobody sends", connection->index);
     if (connection->buffer == LM_NO_BUFFER) return;
     bool expects = lm_connection_expects(connection); /* beside which it may wait for more */
+    if (carries(connection)) return;                  /* whose client reads nothing */
     bool wants_descriptor = connection->list == LM_LIST_UNPARKING;
     SIM_CHECK(!connection->recv_armed || connection->list == LM_LIST_EXPECTING_HELD,
               "connection %u reads beside a held buffer", connection->index);
@@ -165,7 +172,7 @@ static void check_socket(const struct lm_io *io, const struct lm_connection *con
     bool gone = lm_load_relaxed_u32(&connection->gone);
     SIM_CHECK(!gone || connection->reply_head == LM_NO_SLOT,
               "connection %u is gone, and holds replies", i);
-    if (connection->fd == LM_FD_PARKED) return;
+    if (connection->fd == LM_FD_PARKED || lm_connection_is_stream(connection)) return;
     const struct peer *peer = peer_of(connection->fd);
     SIM_CHECK(!connection->write_shut || peer->shut_wr,
               "connection %u has written its last, and does not say so", i);
@@ -226,27 +233,32 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     sums->lists[connection->list]++;
     SIM_CHECK((connection->fd < 0) == (connection->list == LM_LIST_FREE),
               "connection %u: descriptor %d on list %u", i, connection->fd, connection->list);
-    SIM_CHECK(connection->recv_armed == ring_armed(io->ring, i, false),
+    bool is_stream = connection->fd >= 0 && lm_connection_is_stream(connection);
+    SIM_CHECK(is_stream || connection->recv_armed == ring_armed(io->ring, i, false),
               "connection %u: its receive is %sin the ring", i,
               connection->recv_armed ? "not " : "");
     bool parked = connection->fd == LM_FD_PARKED;
     SIM_CHECK(parked || connection->list != LM_LIST_UNPARKING,
               "connection %u waits for a descriptor, and has one", i);
-    SIM_CHECK(parked == (store_kept(io->fd_store, i) != NULL),
-              "connection %u: descriptor %d, %skept", i, connection->fd, parked ? "not " : "");
+    bool kept = i < lm_parking_places(io) && store_kept(io->fd_store, i);
+    SIM_CHECK(parked == kept, "connection %u: descriptor %d, %skept", i, connection->fd,
+              parked ? "not " : "");
     sums->parked += parked;
     SIM_CHECK(connection->list != LM_LIST_IDLE || (connection->recv_armed && !parked),
               "connection %u is on the list of those to be parked", i);
     if (connection->fd < 0) return;
-    bool sends = connection->sending != LM_NO_SLOT;
-    SIM_CHECK(sends == ring_armed(io->ring, i, true), "connection %u: its send is %sin the ring", i,
-              sends ? "not " : "");
-    sums->open++;
+    const struct lm_http2_carrier *http2 = carries(connection) ? lm_http2_of(io, connection) : NULL;
+    bool sends = http2 ? http2->sends : connection->sending != LM_NO_SLOT;
+    SIM_CHECK(is_stream || sends == ring_armed(io->ring, i, true),
+              "connection %u: its send is %sin the ring", i, sends ? "not " : "");
+    sums->open += !is_stream;
+    sums->shelved += http2 ? http2->shelved : 0;
+    sums->streams += is_stream;
     sums->counted += connection->counted;
     hold_slots(io, connection);
     SIM_CHECK(!connection->marked, "connection %u is marked, and nobody advances it", i);
     sums->unwhole += connection->in.read_state == LM_READ_WAIT ||
-                     connection->in.read_state == LM_READ_PROLOGUE ||
+                     (connection->in.read_state == LM_READ_PROLOGUE && !carries(connection)) ||
                      connection->in.receiving != LM_NO_SLOT;
     SIM_CHECK(connection->buffer == LM_NO_BUFFER || connection->list == LM_LIST_UNPARKING ||
                   lm_held_is_page(connection->buffer),
@@ -332,7 +344,7 @@ static void check_slots(const struct lm_io *io) {
               (unsigned long long)io->work_ns, (unsigned long long)work_ns);
     for (uint32_t i = 0; i < io->connections_used; i++) {
         const struct lm_connection *connection = &io->connections[i];
-        uint32_t counted = connection->fd < 0 ? 0 : connection->in_flight;
+        uint32_t counted = connection->fd < 0 || carries(connection) ? 0 : connection->in_flight;
         SIM_CHECK(working[i] == counted, "connection %u has %u requests with the workers, not %u",
                   i, working[i], counted);
     }
@@ -431,6 +443,10 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
         check_connection(io, &io->connections[i], &sums);
     SIM_CHECK(sums.open == io->connections_open, "%u connections are open, %u counted", sums.open,
               io->connections_open);
+    SIM_CHECK(sums.shelved == io->http2->shelves.shelved, "%u bytes are shelved, %u counted",
+              sums.shelved, io->http2->shelves.shelved);
+    SIM_CHECK(sums.streams == io->streams_open, "%u streams are open, %u counted", sums.streams,
+              io->streams_open);
     SIM_CHECK(sums.parked == io->connections_parked, "%u connections are parked, %u counted",
               sums.parked, io->connections_parked);
     SIM_CHECK(sums.counted == io->connections_wanting, "%u connections are wanting, %u counted",

@@ -90,7 +90,9 @@ int peer_accept(struct peer *peer) {
 static bool lingered_enough(const struct lm_io *io, int fd) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
         const struct lm_connection *connection = &io->connections[i];
-        if (fd < 0 || connection->fd != fd || connection->in.read_state != LM_READ_LINGER) continue;
+        if (fd < 0 || connection->fd != fd || connection->in.read_state != LM_READ_LINGER ||
+            lm_connection_is_stream(connection))
+            continue;
         return connection->in.discard_bytes == 0 || connection->timer_ns <= sim_now_ns;
     }
     return false;

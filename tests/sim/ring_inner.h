@@ -13,7 +13,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-enum { RINGS_MAX = 2, OPS_MAX = 256, CQ_MAX = 1024, BUFFERS_MAX = 64, PARTS_MAX = 20 };
+enum { RINGS_MAX = 2, OPS_MAX = 256, CQ_MAX = 1024, BUFFERS_MAX = 64, PARTS_MAX = 64 };
 
 struct op {
     enum lm_op kind;

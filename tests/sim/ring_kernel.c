@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "dialects/http2_state.h"
 #include "ring_inner.h"
 
 struct lm_ring rings[RINGS_MAX];
@@ -101,10 +102,19 @@ static void do_recv_header(struct lm_ring *ring, struct op *op) {
 /* The kernel may write to memory as long as the operation is in the ring: it has to be the
  * connection's all that time. */
 static void check_memory(const struct lm_ring *ring, const struct op *op) {
-    const struct lm_io *io = ring->io;
+    struct lm_io *io = ring->io;
     const struct lm_connection *connection = &io->connections[op->index];
     if (op->memory == io->scrap) return;
-    SIM_CHECK(connection->generation == op->generation && connection->in.receiving != LM_NO_SLOT,
+    const struct lm_http2_carrier *http2 =
+        connection->dialect == LM_DIALECT_HTTP2 ? lm_http2_of(io, connection) : NULL;
+    if (http2) {
+        SIM_CHECK(http2->placing, "a body of connection %u is received for no stream", op->index);
+        connection = &io->connections[http2->busy->streams[http2->placing - 1].connection];
+        SIM_CHECK(connection->recv_armed, "stream %u does not know that its slot is written to",
+                  connection->index);
+    }
+    SIM_CHECK((http2 || connection->generation == op->generation) &&
+                  connection->in.receiving != LM_NO_SLOT,
               "a body is received to a slot that connection %u has no more", op->index);
     const struct lm_slot *slot = io->requests[connection->in.receiving].slot;
     SIM_CHECK(slot->acquired, "a body is received to a slot that is free");
@@ -114,6 +124,10 @@ static void check_memory(const struct lm_ring *ring, const struct op *op) {
 
 static void do_recv(struct lm_ring *ring, struct op *op) {
     check_memory(ring, op);
+    if (op->cancelled && (!peer_can_receive(op->peer) || sim_below(2))) {
+        finish(ring, op, op->done ? (int)op->done : -ECANCELED, LM_NO_BUFFER);
+        return;
+    }
     int error = op->done ? 0 : draw_error(op->peer, false);
     if (error) {
         finish(ring, op, error, LM_NO_BUFFER);

@@ -240,9 +240,15 @@ void lm_ring_cancel_recv_header(struct lm_ring *ring, uint32_t index, uint32_t g
 }
 
 void lm_ring_cancel_recv(struct lm_ring *ring, uint32_t index, uint32_t generation) {
-    (void)ring;
-    SIM_CHECK(false, "connection %u/%u carries streams, which nobody here speaks", index,
-              generation);
+    struct lm_completion completion = {
+        .op = LM_OP_CANCEL, .result = -ENOENT, .buffer = LM_NO_BUFFER};
+    for (uint32_t o = 0; o < ring->op_count; o++) {
+        struct op *op = &ring->ops[o];
+        if (op->kind != LM_OP_RECV || op->index != index || op->generation != generation) continue;
+        op->cancelled = true;
+        completion.result = 0;
+    }
+    ring_tell_later(ring, &completion, NULL, sim_now_ns + ring_delay_ns());
 }
 
 /* ---- waiting ---- */

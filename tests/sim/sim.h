@@ -258,6 +258,8 @@ void engine_open(void);
 void engine_start(void);
 /* In this turn of an I/O thread it has ended a connection that was too slow, or one too many. */
 bool engine_ended_one(uint32_t io);
+/* In any turn of any of them. */
+bool engine_ended_any(void);
 void engine_turn(uint32_t io); /* another one begins */
 void engine_drain(uint64_t limit_ns);
 bool engine_quiet(void); /* nothing is with the workers, and they sleep */

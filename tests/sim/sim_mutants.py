@@ -50,6 +50,12 @@ HTTP_ADMIT, HTTP_BLOCK, HTTP_HEAD, HTTP_REPLY, HTTP_ROUTES = (
     "dialects/http_reply.c",
     "dialects/http_routes.c",
 )
+HTTP2_PLACE, HTTP2_RECEIVE, HTTP2_SHELF, HTTP2_STREAMS = (
+    "dialects/http2_place.c",
+    "dialects/http2_receive.c",
+    "dialects/http2_shelf.c",
+    "dialects/http2_streams.c",
+)
 WORKER, BATCH, WIDTH, OWN = "work/worker.c", "work/batch.c", "work/width.c", "work/own.c"
 
 MUTANTS = (
@@ -688,6 +694,61 @@ MUTANTS = (
         "work/carrier.c",
         "    request->carrier = is_form ? LM_CARRIER_FORM : LM_CARRIER_FILE;\n",
         "",
+    ),
+    # Streams of HTTP/2.
+    Mutant(
+        "http2: its carrier is ended over and over",
+        HTTP2_STREAMS,
+        " &&\n               !lm_load_relaxed_u32(&carrier->gone)) {",
+        ") {",
+    ),
+    Mutant(
+        "http2: whoever was slow loses answers",
+        "dialects/http2.c",
+        "lm_http2_streams_drop(io, carrier, http2->is_cut && !http2->has_failed);",
+        "lm_http2_streams_drop(io, carrier, false);",
+    ),
+    Mutant(
+        "http2: a skipped head's stream is not open",
+        HTTP2_RECEIVE,
+        "    if (http2->block_of > http2->last_stream) http2->last_stream = http2->block_of;\n",
+        "",
+    ),
+    Mutant(
+        "http2: shelves are counted too full",
+        HTTP2_SHELF,
+        "    http2->shelved -= (uint32_t)count;\n",
+        "",
+    ),
+    Mutant(
+        "http2: an end before what waits",
+        HTTP2_STREAMS,
+        "!stream->end_given && !stream->shelf)",
+        "!stream->end_given)",
+    ),
+    Mutant(
+        "http2: padding is no credit",
+        HTTP2_RECEIVE,
+        "        if (stream) stream->recv_window -= (int64_t)(taken + http2->pad);\n",
+        "        if (stream) stream->recv_window += (int64_t)http2->pad;\n",
+    ),
+    Mutant(
+        "http2: placed beyond the frame",
+        HTTP2_PLACE,
+        "    size_t most = http2->left;\n",
+        "    size_t most = SIZE_MAX;\n",
+    ),
+    Mutant(
+        "http2: a slot that is written to is free",
+        HTTP2_PLACE,
+        "    connection->recv_armed = true;\n",
+        "",
+    ),
+    Mutant(
+        "http2: a reply's batch begins anew",
+        "dialects/http2_send.c",
+        "size_t all = message_bytes(message), used = before;",
+        "size_t all = message_bytes(message), used = 0;",
     ),
     # The cores of sleeping workers.
     Mutant(

@@ -175,7 +175,8 @@ static void carry(struct lm_io *io, struct lm_connection *carrier) {
     lm_http2_streams_look(io, carrier);
     /* relaxed: this thread's own */
     if (!lm_load_relaxed_u32(&carrier->gone)) lm_http2_flush(io, carrier);
-    if (http2->has_failed) lm_http2_streams_drop(io, carrier);
+    if (http2->has_failed || http2->is_cut)
+        lm_http2_streams_drop(io, carrier, http2->is_cut && !http2->has_failed);
     const bool is_over = http2->has_failed || (http2->is_closing && http2->open == 0);
     const bool has_said = !http2->sends && (!http2->busy || http2->busy->control_used == 0);
     if (is_over && has_said && !carrier->ended && carrier->in.read_state == LM_READ_PROLOGUE)
@@ -191,6 +192,7 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     const bool is_body = http2 && http2->in_frame && http2->frame.type == LM_HTTP2_DATA;
     if (!http2) return 0;
     if (http2->sends) return lm_timer_after(http2->sent_ns, io->shared->reply_timeout_ns);
+    if (http2->is_cut) return 0; /* its streams have their own */
     if (!http2->is_greeted || http2->header_used || http2->block_of ||
         (http2->in_frame && !is_body))
         return lm_timer_after(carrier->in.started_ns, io->shared->header_timeout_ns);
@@ -203,12 +205,17 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
 static void give_up(struct lm_io *io, struct lm_connection *carrier, enum lm_status status,
                     const char *why) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    const uint64_t sent_by_ns =
+        http2 && http2->sends ? lm_timer_after(http2->sent_ns, io->shared->reply_timeout_ns) : 0;
     (void)status;
-    if (!http2 || http2->sends) {
+    if (!http2 || (sent_by_ns && io->now_ns >= sent_by_ns)) {
         lm_connection_abort(io, carrier);
         return;
     }
-    lm_http2_fail(http2, LM_HTTP2_NO_ERROR, http2->in_frame ? why : "idle for too long");
+    const bool is_idle =
+        http2->is_greeted && !http2->header_used && !http2->in_frame && !http2->block_of;
+    http2->is_cut = true;
+    lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, is_idle ? "idle for too long" : why);
     lm_connection_mark(io, carrier);
 }
 

@@ -7,6 +7,7 @@
 #include "dialects/http2_shelf.h"
 #include "dialects/http2_streams.h"
 #include "dialects/http_block.h"
+#include "dialects/http_refuse.h"
 
 /* Bounds on frames beside requests: a client may ping with each answer, widen windows with each few
  * bytes that it reads of a frame, and cancel what it gave up. */
@@ -130,24 +131,44 @@ static void take_block(struct lm_io *io, struct lm_connection *carrier, const ui
     lm_http_block_give(io, carrier);
 }
 
+/* Room for so many bytes more of a header block that comes in pieces; NULL: the connection has
+ * failed. */
+static struct lm_http_block *room_for(struct lm_io *io, struct lm_connection *carrier,
+                                      size_t bytes) {
+    struct lm_http_block *block = lm_http_block(io, carrier);
+    if (!block) block = lm_http_refuse_for_block(io, carrier);
+    if (!block) lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+    if (block && bytes <= LM_HTTP_HEAD_BYTES_MAX - block->used) return block;
+    lm_http2_fail(lm_http2_of(io, carrier), LM_HTTP2_ENHANCE_YOUR_CALM,
+                  block ? "a header block is too long" : "too many heads arrive in pieces");
+    return NULL;
+}
+
 /* A frame's payload of a block, whole and without padding: the block, or a part of it. */
 static void take_fragment(struct lm_io *io, struct lm_connection *carrier, const uint8_t *at,
                           size_t bytes) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    struct lm_http_block *block = lm_http_block(io, carrier);
     const bool is_last = http2->frame.flags & LM_HTTP2_END_HEADERS;
-    if (!block && is_last) {
+    if (is_last && !lm_http_block(io, carrier)) {
         take_block(io, carrier, at, bytes);
         return;
     }
-    if (!block) block = lm_http_block_take(io, carrier);
-    if (!block || bytes > LM_HTTP_HEAD_BYTES_MAX - block->used) {
-        lm_http2_fail(http2, LM_HTTP2_ENHANCE_YOUR_CALM, "a header block is too long");
-        return;
-    }
+    struct lm_http_block *block = room_for(io, carrier, bytes);
+    if (!block) return;
     memmove(block->bytes + block->used, at, bytes);
     block->used += (uint32_t)bytes;
     if (is_last) take_block(io, carrier, (const uint8_t *)block->bytes, block->used);
+}
+
+/* Of a connection that was too slow, which begins no more streams. */
+static size_t skip_headers(struct lm_http2_carrier *http2, size_t count) {
+    const size_t taken = count < http2->left ? count : http2->left;
+    http2->left -= (uint32_t)taken;
+    if (http2->left > 0 || !(http2->frame.flags & LM_HTTP2_END_HEADERS)) return taken;
+    /* What comes of a stream that it opens is dropped. */
+    if (http2->block_of > http2->last_stream) http2->last_stream = http2->block_of;
+    http2->block_of = 0;
+    return taken;
 }
 
 /* The payload of HEADERS or CONTINUATION: read where it lies when all of it is there. */
@@ -156,6 +177,7 @@ static size_t take_headers(struct lm_io *io, struct lm_connection *carrier, cons
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     const uint8_t *at = bytes;
     size_t all = http2->frame.bytes;
+    if (http2->is_cut) return skip_headers(http2, count);
     if (http2->small_used == 0 && count >= all) {
         http2->left = 0;
         if (!strip(&http2->frame, &at, &all)) {
@@ -166,14 +188,9 @@ static size_t take_headers(struct lm_io *io, struct lm_connection *carrier, cons
         return http2->frame.bytes;
     }
     /* In pieces: put together in a block, behind the fragments before it. */
-    struct lm_http_block *block = lm_http_block(io, carrier);
-    if (!block) block = lm_http_block_take(io, carrier);
     const size_t taken = count < http2->left ? count : http2->left;
-    if (!block || taken > LM_HTTP_HEAD_BYTES_MAX - block->used) {
-        lm_http2_fail(http2, LM_HTTP2_ENHANCE_YOUR_CALM,
-                      "a header block is too long, or too many are");
-        return taken;
-    }
+    struct lm_http_block *block = room_for(io, carrier, taken);
+    if (!block) return taken;
     memcpy(block->bytes + block->used, bytes, taken);
     block->used += (uint32_t)taken;
     http2->small_used = 1; /* part of it is there */
@@ -214,9 +231,8 @@ static size_t take_data(struct lm_io *io, struct lm_connection *carrier, const u
     }
     if (http2->left > http2->pad) {
         const size_t data = http2->left - http2->pad;
-        size_t most = count - taken < data ? count - taken : data;
-        if (stream && most > 0)
-            most = lm_http2_stream_body(io, carrier, stream, bytes + taken, most);
+        const size_t most = count - taken < data ? count - taken : data;
+        if (stream && most > 0) lm_http2_stream_body(io, carrier, stream, bytes + taken, most);
         http2->left -= (uint32_t)most;
         taken += most;
     }

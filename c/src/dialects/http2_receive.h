@@ -5,8 +5,7 @@
 
 #include "dialects/http2_state.h"
 
-/* Bytes behind the preface, of one frame at most. Returns how many it took: none while the stream
- * that they are for waits for a slot. */
+/* Bytes behind the preface, of one frame at most. Returns how many it took. */
 size_t lm_http2_take_frame(struct lm_io *io, struct lm_connection *carrier, const uint8_t *bytes,
                            size_t count);
 

@@ -3,15 +3,17 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "dialects/http2_put.h"
 
 enum { TOUCHED_MAX = 16, PLACED_MAX = 1 << 30 };
 
 int lm_http2_shelves_open(struct lm_http2_shelves *shelves) {
-    const size_t bytes = (size_t)LM_HTTP2_SHELVES * LM_HTTP2_STREAM_WINDOW;
-    for (uint16_t s = 0; s < LM_HTTP2_SHELVES; s++)
-        shelves->free[s] = (uint16_t)(LM_HTTP2_SHELVES - 1 - s); /* the first is taken first */
-    shelves->free_count = LM_HTTP2_SHELVES;
+    const size_t bytes = (size_t)LM_STREAMS_MAX * LM_HTTP2_STREAM_WINDOW;
+    for (uint16_t s = 0; s < LM_STREAMS_MAX; s++)
+        shelves->free[s] = (uint16_t)(LM_STREAMS_MAX - 1 - s); /* the first is taken first */
+    shelves->free_count = LM_STREAMS_MAX;
+    shelves->room = LM_HTTP2_SHELVED_MAX;
     return lm_mapping_reserve(&shelves->memory, bytes);
 }
 
@@ -25,39 +27,38 @@ static uint8_t *base_of(const struct lm_http2_carrier *http2,
            (size_t)(stream->shelf - 1) * LM_HTTP2_STREAM_WINDOW;
 }
 
-static bool take_shelf(struct lm_http2_carrier *http2, struct lm_http2_stream *stream) {
-    struct lm_http2_shelves *shelves = &http2->side->shelves;
-    if (http2->shelves >= shelves->free_count) return false;
-    http2->shelves++;
+/* There is one for each stream. */
+static void take_shelf(struct lm_http2_shelves *shelves, struct lm_http2_stream *stream) {
     stream->shelf = (uint16_t)(1 + shelves->free[--shelves->free_count]);
     stream->shelf_at = stream->shelved = 0;
-    return true;
 }
 
-static void give_shelf(struct lm_http2_carrier *http2, struct lm_http2_stream *stream) {
-    struct lm_http2_shelves *shelves = &http2->side->shelves;
+static void give_shelf(struct lm_http2_shelves *shelves, struct lm_http2_stream *stream) {
     const uint16_t index = (uint16_t)(stream->shelf - 1);
     if (index >= TOUCHED_MAX)
         lm_mapping_forget(&shelves->memory, (size_t)index * LM_HTTP2_STREAM_WINDOW,
                           LM_HTTP2_STREAM_WINDOW);
     shelves->free[shelves->free_count++] = index;
-    http2->shelves--;
     stream->shelf = 0;
 }
 
-size_t lm_http2_shelve(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
-                       const uint8_t *bytes, size_t count) {
-    if (count == 0 || (!stream->shelf && !take_shelf(http2, stream))) return 0;
+bool lm_http2_shelve(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
+                     const uint8_t *bytes, size_t count) {
+    struct lm_http2_shelves *shelves = &http2->side->shelves;
+    const uint32_t room = shelves->room - shelves->shelved;
+    if (http2->shelved + count > room) return false;
+    if (!stream->shelf) take_shelf(shelves, stream);
+    LM_DEBUG_ASSERT(stream->shelved + count <= LM_HTTP2_STREAM_WINDOW);
     uint8_t *base = base_of(http2, stream);
     if (stream->shelf_at + stream->shelved + count > LM_HTTP2_STREAM_WINDOW) {
         memmove(base, base + stream->shelf_at, stream->shelved);
         stream->shelf_at = 0;
     }
-    const size_t room = LM_HTTP2_STREAM_WINDOW - stream->shelf_at - stream->shelved;
-    if (count > room) count = room;
     memcpy(base + stream->shelf_at + stream->shelved, bytes, count);
     stream->shelved += (uint32_t)count;
-    return count;
+    http2->shelved += (uint32_t)count;
+    shelves->shelved += (uint32_t)count;
+    return true;
 }
 
 const uint8_t *lm_http2_shelved(const struct lm_http2_carrier *http2,
@@ -69,7 +70,9 @@ void lm_http2_unshelve(struct lm_http2_carrier *http2, struct lm_http2_stream *s
                        size_t count) {
     stream->shelf_at += (uint32_t)count;
     stream->shelved -= (uint32_t)count;
-    if (stream->shelved == 0) give_shelf(http2, stream);
+    http2->shelved -= (uint32_t)count;
+    http2->side->shelves.shelved -= (uint32_t)count;
+    if (stream->shelved == 0) give_shelf(&http2->side->shelves, stream);
 }
 
 void lm_http2_credit_connection(struct lm_http2_carrier *http2, size_t bytes) {

@@ -5,8 +5,10 @@
  * nothing to do with it. A window is credit for memory: a stream's holds a shelf, and as much more
  * as its request has a place for. Who keeps to it never has a shelf run over.
  *
- * A connection takes a shelf while it has fewer of them than are free, so that there is always one
- * for a connection that has none. Where it gets none it is not read, and TCP holds the client.
+ * Shelves hold so much in all (LM_HTTP2_SHELVED_MAX), and of one connection no more than may still
+ * come, so that there is room for one that has none. A stream for whose bytes there is no room is
+ * refused: a carrier that were not read until it goes on would hear no windows either, for which
+ * those may wait that have its slot.
  * I/O thread only.
  */
 #ifndef LM_DIALECTS_HTTP2_SHELF_H
@@ -17,9 +19,9 @@
 int lm_http2_shelves_open(struct lm_http2_shelves *shelves);
 void lm_http2_shelves_close(struct lm_http2_shelves *shelves);
 
-/* Puts bytes behind those on the stream's shelf. Returns how many: none where it gets no shelf. */
-size_t lm_http2_shelve(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
-                       const uint8_t *bytes, size_t count);
+/* Puts bytes behind those on the stream's shelf. false: there is no room for them. */
+bool lm_http2_shelve(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
+                     const uint8_t *bytes, size_t count);
 /* What lies there, from the first byte that nobody has taken. */
 const uint8_t *lm_http2_shelved(const struct lm_http2_carrier *http2,
                                 const struct lm_http2_stream *stream);

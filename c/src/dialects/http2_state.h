@@ -12,9 +12,9 @@
 #include "wire/http2_frame.h"
 
 enum {
-    LM_HTTP2_CONTROL_BYTES = 1024, /* frames that wait to be sent, but for those of replies */
-    LM_HTTP2_HEADS_BYTES = 2048,   /* headers of the frames that are being sent */
-    LM_HTTP2_SHELVES = 256,        /* of an I/O thread, of LM_HTTP2_STREAM_WINDOW bytes */
+    LM_HTTP2_CONTROL_BYTES = 1024,   /* frames that wait to be sent, but for those of replies */
+    LM_HTTP2_HEADS_BYTES = 2048,     /* headers of the frames that are being sent */
+    LM_HTTP2_SHELVED_MAX = 64 << 20, /* bytes on the shelves of an I/O thread */
     LM_HTTP2_BATCH_FRAMES = 16,
     LM_HTTP2_BATCH_PARTS = 64
 };
@@ -102,12 +102,13 @@ struct lm_http2_carrier {
     struct lm_http2_side *side;
     struct lm_http2_busy *busy; /* NULL: it is idle */
     uint32_t watched;           /* streams whose clients hear of changes */
+    uint32_t shelved;           /* bytes of its streams that wait on shelves */
     bool is_greeted, is_acked;  /* the preface is here; the client knows our settings */
     bool is_closing;            /* no more streams: GOAWAY is sent, or waits to be */
     bool has_failed;            /* its client made an error: nothing of it is read any more */
-    bool sends;                 /* the ring sends the batch */
-    uint8_t shelves;            /* of its streams */
-    uint8_t placing;            /* 1 + the place of the stream whose slot is received to; 0: none */
+    bool is_cut; /* it was too slow: no more streams, and those whose requests are whole go on */
+    bool sends;  /* the ring sends the batch */
+    uint8_t placing; /* 1 + the place of the stream whose slot is received to; 0: none */
     uint8_t preface_at;
     uint8_t header_used, small_used;
     uint8_t header[LM_HTTP2_FRAME_BYTES];
@@ -143,8 +144,9 @@ struct lm_http2_table {
 
 /* For bytes that streams do not take yet. */
 struct lm_http2_shelves {
-    struct lm_mapping memory;
-    uint16_t free[LM_HTTP2_SHELVES], free_count;
+    struct lm_mapping memory; /* untouched shelves cost nothing */
+    uint16_t free[LM_STREAMS_MAX], free_count;
+    uint32_t shelved, room; /* bytes: there are, and there may be */
 };
 
 /* One I/O thread's. The memory of what is given back is what is taken next. */

@@ -176,14 +176,17 @@ static void settle(struct lm_io *io, struct lm_connection *carrier,
         lm_connection_mark(io, carrier); /* what is said first makes room */
 }
 
-size_t lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
-                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count) {
-    size_t taken = stream->shelf ? 0 : pass(io, carrier, stream, bytes, count);
-    if (taken < count)
-        taken += lm_http2_shelve(lm_http2_of(io, carrier), stream, bytes + taken, count - taken);
-    if (stream->body_left != UINT64_MAX) stream->body_left -= taken;
-    stream->recv_window -= (int64_t)taken;
-    return taken;
+void lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
+                          struct lm_http2_stream *stream, const uint8_t *bytes, size_t count) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    const size_t taken = stream->shelf ? 0 : pass(io, carrier, stream, bytes, count);
+    if (stream->body_left != UINT64_MAX) stream->body_left -= count;
+    stream->recv_window -= (int64_t)count;
+    if (taken == count || lm_http2_shelve(http2, stream, bytes + taken, count - taken)) return;
+    struct lm_connection *connection = lm_http2_connection(io, stream);
+    if (connection) connection->in.cut_short = LM_STATUS_OVERLOADED;
+    lm_http2_put_reset(http2, stream->id, LM_HTTP2_REFUSED_STREAM);
+    lm_http2_stream_reset(io, stream);
 }
 
 void lm_http2_stream_end(struct lm_io *io, struct lm_connection *carrier,
@@ -256,18 +259,23 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
                                                  .generation = connection->generation,
                                                  .result = -EPIPE};
         lm_reply_completed(io, &completion);
-    } else if (is_gone && sends && connection->in.cut_short != LM_STATUS_OK) {
+    } else if (is_gone && sends && connection->in.cut_short != LM_STATUS_OK &&
+               !lm_load_relaxed_u32(&carrier->gone)) { /* relaxed: as above */
         lm_connection_abort(io, carrier); /* its client reads nothing, and the slot is wanted */
     } else if (connection->write_shut && !connection->ended) {
         lm_connection_end(io, connection);
     }
 }
 
-void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier) {
+void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier, bool halves_alone) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
-        if (http2->busy->streams[s].id && !http2->busy->streams[s].is_done)
-            lm_http2_stream_reset(io, &http2->busy->streams[s]);
+    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++) {
+        struct lm_http2_stream *stream = &http2->busy->streams[s];
+        if (!stream->id || stream->is_done || (halves_alone && stream->has_ended)) continue;
+        if (halves_alone && lm_http2_has_room(http2))
+            lm_http2_put_reset(http2, stream->id, LM_HTTP2_REFUSED_STREAM);
+        lm_http2_stream_reset(io, stream);
+    }
 }
 
 void lm_http2_streams_look(struct lm_io *io, struct lm_connection *carrier) {

@@ -13,17 +13,18 @@ struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uin
 void lm_http2_stream_head(struct lm_io *io, struct lm_connection *carrier, uint32_t id,
                           const uint8_t *block, size_t bytes, bool ends);
 
-/* Bytes of its body. Returns how many it took: none where it waits and has no shelf. */
-size_t lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
-                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count);
+/* Bytes of its body. It is refused where it waits and there is no room for them. */
+void lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
+                          struct lm_http2_stream *stream, const uint8_t *bytes, size_t count);
 /* The client has sent its last byte. */
 void lm_http2_stream_end(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream);
 /* Nobody waits for its answer any more. */
 void lm_http2_stream_reset(struct lm_io *io, struct lm_http2_stream *stream);
 
-/* Their connection has failed: nobody waits for any of them. */
-void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier);
+/* Their connection has failed, and all of them end; or it was too slow, and those alone do whose
+ * requests are not whole. */
+void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier, bool halves_alone);
 /* Looks at all of them: who is done, and who has left. */
 void lm_http2_streams_look(struct lm_io *io, struct lm_connection *carrier);
 

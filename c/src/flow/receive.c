@@ -67,7 +67,7 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
         case LM_READ_PROLOGUE:
         case LM_READ_DESCRIPTOR:
             taken = lm_io_dialect(io, connection)->take(io, connection, at, count);
-            if (taken == 0 && lm_io_dialect(io, connection)->carry) return; /* a stream waits */
+            if (taken == 0 && lm_io_dialect(io, connection)->carry) return; /* it has much to say */
             break;
         case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
         case LM_READ_DISCARD: taken = take_discarded(connection, count); break;

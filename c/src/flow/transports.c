@@ -35,8 +35,8 @@ static void stream_release(struct lm_io *io, struct lm_connection *connection) {
     (void)io, (void)connection;
 }
 
-/* The carrier gives a stream its bytes, and reads no more while the stream waits: as many as it can
- * ask for are here. */
+/* The carrier gives a stream its bytes, and holds as many as its client may send while it waits: as
+ * many as it can ask for are here. */
 static int stream_waiting(struct lm_io *io, const struct lm_connection *connection) {
     (void)io, (void)connection;
     return INT_MAX;

@@ -24,6 +24,7 @@ from http2 import (
     END_STREAM,
     HEADERS,
     PING,
+    SETTINGS,
     WINDOW,
     Http2,
     Raw,
@@ -31,7 +32,7 @@ from http2 import (
     frame,
     literal,
 )
-from test_e2e_http2 import LIVE, WHOLE, X
+from test_e2e_http2 import LIVE, REFUSED_STREAM, WHOLE, X
 from test_e2e_tls import tls_port
 from web import Http, get
 
@@ -92,9 +93,8 @@ def test_a_window_is_credit_for_a_place(serve: Serve, tmp_path: Any, has_length:
         np.testing.assert_array_equal(link.wait([large])[0].array("y"), 2 * BLOCK)
 
 
-def test_more_streams_wait_than_there_are_shelves(serve: Serve, tmp_path: Any) -> None:
-    """Row 48. Then some connections are not read; none is lost, and one that has no shelf gets
-    one."""
+def test_many_streams_wait(serve: Serve, tmp_path: Path) -> None:
+    """As many as there may be, on several connections; none is lost."""
     with contextlib.ExitStack() as stack:
         server, free = stack.enter_context(no_place(serve, tmp_path))
         links = [stack.enter_context(Http2(server.port)) for _ in range(6)]
@@ -109,6 +109,31 @@ def test_more_streams_wait_than_there_are_shelves(serve: Serve, tmp_path: Any) -
             for answer in link.wait(of):
                 np.testing.assert_array_equal(answer.array("y"), 2 * (X + number))
         np.testing.assert_array_equal(links[5].wait([late])[0].array("y"), 2 * X)
+
+
+def test_more_waits_than_there_is_room_for(serve: Serve, tmp_path: Path) -> None:
+    """Row 48. What is too much is refused, on connections that have much; others have room."""
+    fields, body = fields_of(web.infer("block", {"x": BLOCK}))
+    with contextlib.ExitStack() as stack:
+        server, free = stack.enter_context(no_place(serve, tmp_path))
+        links = []
+        while not any(REFUSED_STREAM in link.resets.values() for link in links):
+            links.append(link := stack.enter_context(Http2(server.port)))
+            assert link.query(get("/v2/health/live")).code == 200
+            for _ in range(60):
+                link.body(link.begin(fields), body[:WINDOW_BYTES], ends=False)
+            assert link.query(get("/v2/health/live")).code == 200
+        refused = links[-1].resets
+        assert set(refused.values()) == {REFUSED_STREAM}
+        assert len(refused) < 60  # and not all
+        late = stack.enter_context(Http2(server.port))
+        waits = late.send(web.infer("double", {"x": X}))
+        assert late.query(get("/v2/health/live")).code == 200
+        for link in links:
+            link.__exit__(None, None, None)
+        free()
+        np.testing.assert_array_equal(late.wait([waits])[0].array("y"), 2 * X)
+    server.wait_until_idle()
 
 
 def test_padding_is_credited(zoo: Server) -> None:
@@ -221,3 +246,22 @@ def test_bodies_that_come_together(dial: tuple[Server, Callable[[], Raw]], most:
                     left -= {of} if flags & END_STREAM else set()
         for answer in answers.values():
             assert answer.endswith((2 * BLOCK).tobytes())
+
+
+def test_who_takes_no_reply_is_ended_alone(serve: Serve, tmp_path: Path) -> None:
+    """Row 48. Its windows are wide, and its socket is full: the reply's time is up."""
+    settings = zoo_settings(tmp_path)
+    settings["server"] |= {"reply_timeout_ms": 300, "arena_bytes": "256MiB"}  # type: ignore[operator]
+    server = serve(settings)
+    fields, body = fields_of(web.infer("large", {"x": np.ones(1, "<f4")}))
+    wide = frame(SETTINGS, 0, struct.pack(">HI", 4, (1 << 31) - 1))
+    with Canary(server), Http(server.port) as other, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            link = stack.enter_context(Raw(server.port))
+            link.send(wide + frame(WINDOW, 0, struct.pack(">I", 1 << 30)))
+            for stream in range(1, 20, 2):
+                link.send(frame(HEADERS, stream, literal(*fields), END_HEADERS))
+                link.send(frame(DATA, stream, body, END_STREAM))
+        eventually(lambda: server.figures().io["connections_timed_out"] >= 3, "their ends")
+        assert other.query(get("/v2/health/live")).code == 200
+    server.wait_until_idle()
