@@ -69,9 +69,6 @@ assert DIALECTS
 NAMES = re.findall(r"LM_DIALECT_(?!OPEN|COUNT)(\w+)", DIALECTS[1])
 
 
-NOT_SIMULATED = {"GRPC"}  # docs/design/http2.md says so
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_each_dialect_is_in(name: str) -> None:
     word = name.lower()
@@ -79,5 +76,4 @@ def test_each_dialect_is_in(name: str) -> None:
         assert f"dialects[LM_DIALECT_{name}] = &lm_{word};" in text(path), path
     assert f'.name = "{word}"' in text(f"c/src/dialects/{word}.c")
     assert re.search(rf"X\({word}_requests, COUNTER\)", text("c/src/parts/stats.h"))
-    if name not in NOT_SIMULATED:
-        assert f"void {word}_draw(" in text(f"tests/sim/client_{word}.c")
+    assert f"void {word}_draw(" in text(f"tests/sim/client_{word}.c")

@@ -32,14 +32,16 @@ struct expect {
     uint32_t code;     /* HTTP: what is right but for these */
     const struct lm_oip_document *document;
     bool pixels;
-    bool files;     /* of pictures, instead; see pictures.c */
-    bool broken;    /* the last one of them cannot be decoded */
-    bool binary;    /* HTTP: the outputs are asked for as binary */
-    bool named;     /* HTTP: rows with names, of whole inputs */
-    bool no_body;   /* HTTP: HEAD */
-    bool ends;      /* the connection goes on no more after it */
-    bool may_end;   /* or may not */
-    bool continues; /* waits for "100 Continue" before its body */
+    bool files;        /* of pictures, instead; see pictures.c */
+    bool broken;       /* the last one of them cannot be decoded */
+    bool binary;       /* HTTP: the outputs are asked for as binary */
+    bool named;        /* HTTP: rows with names, of whole inputs */
+    bool no_body;      /* HTTP: HEAD */
+    bool ends;         /* the connection goes on no more after it */
+    bool may_end;      /* or may not */
+    bool continues;    /* waits for "100 Continue" before its body */
+    bool is_call;      /* of gRPC */
+    uint32_t messages; /* of a stream of them; 0: it is none */
     bool answered;
     uint32_t body; /* offset of its body, and of its end, in what is sent */
     uint32_t end;
@@ -116,6 +118,16 @@ void http_draw_streamed(struct client *client);
 /* Whether an answer is right. */
 void http_check(struct client *client, const struct expect *expect, uint32_t code, bool is_eviction,
                 int64_t json_bytes, const uint8_t *body, uint32_t bytes);
+
+/* The head of a request in a stream, field by field; then both. */
+void http2_begin(void);
+void http2_add(const char *name, const char *value);
+void http2_put(struct client *client, struct expect *expect, uint32_t stream, const uint8_t *body,
+               uint32_t bytes);
+/* A call of gRPC in a stream; and whether its status and its messages are right. */
+void grpc_draw(struct client *client, uint32_t stream);
+void grpc_check(const struct client *client, const struct expect *expect, int64_t status,
+                const uint8_t *body, uint32_t bytes);
 
 /* Sends what a client of HTTP/2 has to say between two frames of its script; true: it has not said
  * all of it. */

@@ -14,6 +14,7 @@ struct answer {
     bool has_head, is_over;
     uint32_t code;
     int64_t json_bytes; /* -1: not said */
+    int64_t status;     /* of gRPC; -1: not said */
     uint8_t *body;
     uint32_t bytes;
 };
@@ -179,10 +180,28 @@ static void greet(struct client *client) {
     put_frame(client, LM_HTTP2_SETTINGS, 0, 0, setting, sizeof setting);
 }
 
+void http2_begin(void) {
+    block_bytes = 0;
+}
+
+void http2_add(const char *name, const char *value) {
+    add_field(name, strlen(name), value, strlen(value));
+}
+
+void http2_put(struct client *client, struct expect *expect, uint32_t stream, const uint8_t *body,
+               uint32_t bytes) {
+    put_head(client, stream, bytes ? 0 : LM_HTTP2_END_STREAM);
+    expect->body = put_data(client, stream, body, bytes);
+}
+
 void http2_draw(struct client *client, bool is_last) {
     (void)is_last;
     if (client->out_bytes == 0) greet(client);
     const uint32_t begin = client->out_bytes, stream = 2 * client->expect_count + 1;
+    if (sim_one_in(3)) {
+        grpc_draw(client, stream);
+        return;
+    }
     http_draw_streamed(client);
     struct expect *expect = &client->expects[client->expect_count - 1];
     expect->ends = expect->may_end = expect->continues = false;
@@ -194,8 +213,7 @@ void http2_draw(struct client *client, bool is_last) {
     uint8_t *body = (uint8_t *)strstr((char *)request, "\r\n\r\n") + 4;
     uint32_t body_bytes = (uint32_t)(request + bytes - body);
     if (make_block((char *)request)) body_bytes = unchunk(body);
-    put_head(client, stream, body_bytes ? 0 : LM_HTTP2_END_STREAM);
-    expect->body = put_data(client, stream, body, body_bytes);
+    http2_put(client, expect, stream, body, body_bytes);
     free(request);
 }
 
@@ -258,8 +276,14 @@ static void finish(struct client *client, uint32_t stream) {
     const bool is_eviction = answer->code == 408 || answer->code == 503;
     if (!answer->has_head) client_fail(client, "an answer without a head", stream, 0);
     answer->is_over = true;
-    http_check(client, expect, answer->code, is_eviction, answer->json_bytes, answer->body,
-               answer->bytes);
+    if (expect->is_call) {
+        if (answer->code != 200 || answer->status < 0)
+            client_fail(client, "a call without a status", stream, answer->code);
+        grpc_check(client, expect, answer->status, answer->body, answer->bytes);
+    } else {
+        http_check(client, expect, answer->code, is_eviction, answer->json_bytes, answer->body,
+                   answer->bytes);
+    }
     client_answered(client, expect, false);
 }
 
@@ -268,14 +292,16 @@ static void take_head(struct client *client, const struct lm_http2_frame *frame,
     static struct lm_hpack_fields fields;
     struct lm_hpack hpack = {0};
     char why[LM_TEXT_BYTES_MAX], value[32];
-    (void)expect_of(client, frame->stream);
+    const struct expect *expect = expect_of(client, frame->stream);
     struct answer *answer = &link_of(client)->answers[frame->stream / 2];
-    if (answer->has_head || !(frame->flags & LM_HTTP2_END_HEADERS))
+    /* A call's status comes behind its messages. */
+    const bool may_be_second = expect->is_call && (frame->flags & LM_HTTP2_END_STREAM);
+    if ((answer->has_head && !may_be_second) || !(frame->flags & LM_HTTP2_END_HEADERS))
         client_fail(client, "a second head, or half of one", frame->stream, 0);
     if (!lm_hpack_decode(&hpack, payload, frame->bytes, &fields, why, sizeof why))
         client_fail(client, why, frame->stream, 0);
     answer->has_head = true;
-    answer->json_bytes = -1;
+    answer->json_bytes = answer->status = -1;
     for (uint32_t f = 0; f < fields.count; f++) {
         const struct lm_slice name = fields.list[f].name, said = fields.list[f].value;
         snprintf(value, sizeof value, "%.*s", (int)said.bytes, (const char *)said.at);
@@ -283,6 +309,8 @@ static void take_head(struct client *client, const struct lm_http2_frame *frame,
             answer->code = (uint32_t)atoi(value);
         if (name.bytes == 31 && memcmp(name.at, "inference-header-content-length", 31) == 0)
             answer->json_bytes = atoll(value);
+        if (name.bytes == 11 && memcmp(name.at, "grpc-status", 11) == 0)
+            answer->status = atoll(value);
     }
     if (frame->flags & LM_HTTP2_END_STREAM) finish(client, frame->stream);
 }

@@ -199,7 +199,7 @@ static bool write_message(struct lm_http2_stream *stream, const struct reply *re
         stream->grpc.serving = (uint8_t)verdict;
         break;
     case LM_GRPC_AS_TENSORS:
-        is_good = put_outputs(&writer, reply, stream->grpc.finals & 1, message);
+        is_good = put_outputs(&writer, reply, stream->grpc.wants_final, message);
         break;
     case LM_GRPC_AS_IT_IS: lm_pb_put(&writer, reply->json.at, reply->json.bytes); break;
     case LM_GRPC_AS_FIELDS:
@@ -310,10 +310,6 @@ size_t lm_grpc_compose(struct lm_io *io, struct lm_http2_stream *stream, struct 
         reply.code = 500;
     }
     if (!is_good && method == LM_GRPC_MODEL_STREAM_INFER) is_good = set_error(request, &reply, why);
-    if (lm_grpc_infers(method)) {
-        stream->grpc.finals >>= 1;
-        stream->grpc.pending--;
-    }
     stream->grpc.is_message = is_good;
     if (!is_good)
         return put_status(!stream->head_sent, status_of(reply.code), reply.retry_after_s, why,

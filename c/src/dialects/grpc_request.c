@@ -120,7 +120,7 @@ static size_t give_inference(struct lm_io *io, struct lm_connection *carrier,
     const uint8_t *names = is_packed ? peeked : message;
     const char *wrong = lm_grpc_route(lm_grpc_method_of(stream), names, seen, &head, &none);
     grpc->stage = LM_GRPC_OVER;
-    grpc->finals |= (uint64_t)lm_grpc_wants_final(names, seen) << grpc->pending++;
+    grpc->wants_final = lm_grpc_wants_final(names, seen);
     const bool is_good = !wrong && (is_cut || is_packed ||
                                     lm_grpc_plan(message, fields, all - fields, tensor, json, third,
                                                  &plan, why, sizeof why));

@@ -13,7 +13,7 @@
 #include "formats/grpc_describe.h"
 #include "formats/grpc_route.h"
 
-enum { WATCH_MS = 200, PENDING_MAX = 64 };
+enum { WATCH_MS = 200 };
 
 /* As heads of HTTP: grpc_reply.c makes messages of them. */
 static const char head_200[] = "HTTP/1.1 200 OK\r\n\r\n", head_400[] = "HTTP/1.1 400 \r\n\r\n",
@@ -24,13 +24,8 @@ static bool is_idle(const struct lm_io *io, const struct lm_connection *connecti
            lm_connection_may_parse(io, connection);
 }
 
-/* Replies of inferences wait for their client. Its next message is read meanwhile, because what it
- * says of its windows may come behind that. */
 bool lm_grpc_may_begin(const struct lm_io *io, const struct lm_http2_stream *stream) {
-    const struct lm_connection *connection = &io->connections[stream->connection];
-    if (!lm_grpc_infers(lm_grpc_method_of(stream))) return is_idle(io, connection);
-    return !connection->ended && connection->in.read_state == LM_READ_HEADER &&
-           connection->in_flight == 0 && stream->grpc.pending < PENDING_MAX;
+    return is_idle(io, &io->connections[stream->connection]);
 }
 
 void lm_grpc_answer(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *message,

@@ -40,14 +40,13 @@ struct lm_grpc_call {
     uint8_t coding; /* of its message: enum lm_coding */
     uint8_t used;   /* bytes of the prefix, or of what stands before a tensor */
     uint8_t blob_at, blob_count;
-    bool is_composed; /* the reply that is sent has become a message, or a status */
-    bool is_message;  /* it is a message: the status comes behind it */
-    bool is_watched;  /* its client hears of changes, from this on: */
-    uint8_t serving;  /* of grpc.health.v1: what it knows */
-    uint8_t pending;  /* inferences without a composed reply: bit n of the next says whether the */
-    uint64_t finals;  /* n-th wants to hear that no other message follows its own */
-    uint8_t bytes[8]; /* the prefix, or that */
-    uint16_t block;   /* that is kept for them where there may be many messages */
+    bool is_composed;    /* the reply that is sent has become a message, or a status */
+    bool is_message;     /* it is a message: the status comes behind it */
+    bool is_watched;     /* its client hears of changes, from this on: */
+    uint8_t serving;     /* of grpc.health.v1: what it knows */
+    bool wants_final;    /* the client wants to hear that no other message follows the reply */
+    uint8_t bytes[8];    /* the prefix, or that */
+    uint16_t block;      /* that is kept for them where there may be many messages */
     uint16_t head_bytes; /* the client's fields, at the beginning of the block */
     uint16_t scanned;    /* of the message, in whole fields */
     uint32_t left;       /* of the message */

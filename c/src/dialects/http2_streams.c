@@ -184,7 +184,8 @@ void lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
     stream->recv_window -= (int64_t)count;
     if (taken == count || lm_http2_shelve(http2, stream, bytes + taken, count - taken)) return;
     struct lm_connection *connection = lm_http2_connection(io, stream);
-    if (connection) connection->in.cut_short = LM_STATUS_OVERLOADED;
+    if (connection && !lm_connection_is_sending(connection))
+        connection->in.cut_short = LM_STATUS_OVERLOADED;
     lm_http2_put_reset(http2, stream->id, LM_HTTP2_REFUSED_STREAM);
     lm_http2_stream_reset(io, stream);
 }
