@@ -44,7 +44,9 @@ static void keep_fields(struct lm_io *io, struct lm_connection *carrier,
     block->used = stream->grpc.head_bytes = (uint16_t)kept;
     lm_connection_mark(io, connection); /* it has a timer from now on */
     if (is_long) {
-        stream->grpc.block = lm_http_block_keep(io, connection);
+        struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+        stream->grpc.block = lm_http_block_keep(io, connection, http2->kept);
+        if (stream->grpc.block != LM_NO_BLOCK) http2->kept++;
         if (stream->grpc.block == LM_NO_BLOCK)
             lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,
                            "too many calls of many messages are open");

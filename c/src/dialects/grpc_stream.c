@@ -126,6 +126,9 @@ void lm_grpc_forget(struct lm_io *io, struct lm_connection *carrier,
         lm_http2_of(io, carrier)->watched--;
         io->http2->watched--;
     }
-    if (stream->grpc.block != LM_NO_BLOCK) lm_http_block_drop(io, stream->grpc.block);
+    if (stream->grpc.block != LM_NO_BLOCK) {
+        lm_http_block_drop(io, stream->grpc.block);
+        lm_http2_of(io, carrier)->kept--;
+    }
     stream->grpc = (struct lm_grpc_call){.block = LM_NO_BLOCK};
 }

@@ -105,8 +105,9 @@ struct lm_http2_carrier {
     bool is_greeted, is_acked;  /* the preface is here; the client knows our settings */
     bool is_closing;            /* no more streams: GOAWAY is sent, or waits to be */
     bool has_failed;            /* its client made an error: nothing of it is read any more */
-    bool is_cut; /* it was too slow: no more streams, and those whose requests are whole go on */
-    bool sends;  /* the ring sends the batch */
+    bool is_cut;  /* it was too slow: no more streams, and those whose requests are whole go on */
+    bool sends;   /* the ring sends the batch */
+    uint8_t kept; /* blocks, by its calls of many messages */
     uint8_t placing; /* 1 + the place of the stream whose slot is received to; 0: none */
     uint8_t preface_at;
     uint8_t header_used, small_used;

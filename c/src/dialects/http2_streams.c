@@ -30,6 +30,8 @@ static struct lm_http2_stream *open_stream(struct lm_io *io, struct lm_connectio
     (void)lm_http2_busy(http2);
     while (place < LM_HTTP2_STREAMS_MAX && http2->busy->streams[place].id) place++;
     if (place == LM_HTTP2_STREAMS_MAX || http2->is_closing) return NULL;
+    /* No more than there may be of others: a few connections do not take all. */
+    if (http2->open + io->streams_open >= LM_STREAMS_MAX) return NULL;
     struct lm_connection *connection = lm_connection_open_stream(io, carrier);
     if (!connection) return NULL;
     connection->dialect = LM_DIALECT_HTTP;

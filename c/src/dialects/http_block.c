@@ -31,9 +31,9 @@ void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
     connection->in.block = LM_NO_BLOCK;
 }
 
-uint16_t lm_http_block_keep(struct lm_io *io, struct lm_connection *connection) {
+uint16_t lm_http_block_keep(struct lm_io *io, struct lm_connection *connection, uint32_t kept) {
     const uint16_t index = connection->in.block;
-    if (io->http->blocks_kept == LM_HTTP_BLOCKS / 4) return LM_NO_BLOCK;
+    if (io->http->blocks_kept + kept >= LM_HTTP_BLOCKS / 4) return LM_NO_BLOCK;
     io->http->blocks_kept++;
     io->http->blocks[index].is_kept = true;
     connection->in.block = LM_NO_BLOCK;

@@ -40,9 +40,10 @@ struct lm_http_block *lm_http_block(struct lm_io *io, const struct lm_connection
 struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection *connection);
 void lm_http_block_give(struct lm_io *io, struct lm_connection *connection);
 
-/* The connection's block is its no more, and is nobody's else until it is dropped. Returns its
- * index; LM_NO_BLOCK: so many are kept that none may be. */
-uint16_t lm_http_block_keep(struct lm_io *io, struct lm_connection *connection);
+/* The connection's block is its no more, and is nobody's else until it is dropped. `kept` are so
+ * for the same client: no more than may be for others. Returns its index; LM_NO_BLOCK: it may not
+ * be. */
+uint16_t lm_http_block_keep(struct lm_io *io, struct lm_connection *connection, uint32_t kept);
 void lm_http_block_drop(struct lm_io *io, uint16_t index);
 
 #endif

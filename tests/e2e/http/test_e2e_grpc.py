@@ -37,6 +37,7 @@ from http2 import (
     END_HEADERS,
     END_STREAM,
     HEADERS,
+    PING,
     RST_STREAM,
     Http2,
     Raw,
@@ -862,6 +863,26 @@ def test_calls_that_stay_open_are_bounded(server: Server, method: str) -> None:
         with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
             result = client.infer("double", inputs_of({"x": X}))
             np.testing.assert_array_equal(result.as_numpy("y"), X + X)
+    server.wait_until_idle()
+
+
+def test_a_few_clients_do_not_take_all_streams(server: Server) -> None:
+    """Row 49. Of calls of many messages, of which an I/O thread has 256."""
+    with contextlib.ExitStack() as stack:
+        links = [stack.enter_context(Raw(server.port)) for _ in range(6)]
+        for link in links:
+            for stream in range(1, 128, 2):
+                link.send(call_head("ModelStreamInfer", stream=stream))
+            link.send(frame(PING, 0, bytes(8)))
+            assert link.until(PING, 0) == bytes(8)  # it has read them all
+        with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+            answers: queue.Queue[Any] = queue.Queue()
+            client.start_stream(lambda result, error: answers.put((result, error)))
+            client.async_stream_infer("double", inputs_of({"x": X}))
+            result, error = answers.get(timeout=WAIT_S)
+            assert error is None
+            np.testing.assert_array_equal(result.as_numpy("y"), X + X)
+            client.stop_stream()
     server.wait_until_idle()
 
 
