@@ -10,7 +10,7 @@ enum { MESSAGES_MAX = 4, VARINT_MAX = 5 };
 /* Field numbers of ModelInferRequest, its tensors, and what answers it. */
 enum { MODEL = 1, ID = 3, INPUTS = 5, RAW = 7, NAME = 1, DATATYPE, SHAPE, CONTENTS = 5, FP32S = 6 };
 enum { REPLY_ID = 3, REPLY_RAW = 6, STREAM_ERROR = 1, STREAM_REPLY = 2 };
-/* What a call may be answered that is refused, too late, or of a Run that failed. */
+/* Statuses of calls that went well, are too late, are refused, or whose Run failed. */
 enum { OK, DEADLINE_EXCEEDED = 4, RESOURCE_EXHAUSTED = 8, INTERNAL = 13, UNAVAILABLE = 14 };
 
 static const char *const names[SIM_MODELS] = {"tiny", "wide", "picture", "pair", "sentence"};

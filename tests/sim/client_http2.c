@@ -111,7 +111,7 @@ static bool make_block(const char *head) {
     return chunked;
 }
 
-/* What chunks hold, in their place. */
+/* Replaces the chunks of a body by the bytes that they hold. Returns how many. */
 static uint32_t unchunk(uint8_t *body) {
     uint32_t bytes = 0;
     for (char *at = (char *)body;;) {

@@ -165,7 +165,7 @@ static size_t skip_headers(struct lm_http2_carrier *http2, size_t count) {
     const size_t taken = count < http2->left ? count : http2->left;
     http2->left -= (uint32_t)taken;
     if (http2->left > 0 || !(http2->frame.flags & LM_HTTP2_END_HEADERS)) return taken;
-    /* What comes of a stream that it opens is dropped. */
+    /* The stream that the block opens is known as one that is over: its DATA is dropped. */
     if (http2->block_of > http2->last_stream) http2->last_stream = http2->block_of;
     http2->block_of = 0;
     return taken;

@@ -125,7 +125,7 @@ static size_t room_of(const struct lm_http2_carrier *http2) {
     return sizeof http2->busy->heads - http2->busy->heads_used;
 }
 
-/* What the batch has of a stream's reply; NULL: nothing. */
+/* The piece of a stream's reply that is in the batch; NULL: none is. */
 static struct lm_http2_piece *piece_of(const struct lm_http2_carrier *http2, uint32_t place) {
     struct lm_http2_busy *busy = http2->busy;
     for (uint32_t s = 0; s < busy->sent_count; s++)

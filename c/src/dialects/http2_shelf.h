@@ -22,7 +22,7 @@ void lm_http2_shelves_close(struct lm_http2_shelves *shelves);
 /* Puts bytes behind those on the stream's shelf. false: there is no room for them. */
 bool lm_http2_shelve(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
                      const uint8_t *bytes, size_t count);
-/* What lies there, from the first byte that nobody has taken. */
+/* The bytes on the stream's shelf, from the first that nobody has taken. */
 const uint8_t *lm_http2_shelved(const struct lm_http2_carrier *http2,
                                 const struct lm_http2_stream *stream);
 /* So many of them are taken; without a byte the shelf goes back. */

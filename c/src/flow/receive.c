@@ -67,7 +67,8 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
         case LM_READ_PROLOGUE:
         case LM_READ_DESCRIPTOR:
             taken = lm_io_dialect(io, connection)->take(io, connection, at, count);
-            if (taken == 0 && lm_io_dialect(io, connection)->carry) return; /* it has much to say */
+            if (taken == 0 && lm_io_dialect(io, connection)->carry)
+                return; /* its client must read first */
             break;
         case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
         case LM_READ_DISCARD: taken = take_discarded(connection, count); break;
@@ -128,7 +129,7 @@ void lm_receive_placed(struct lm_io *io, struct lm_connection *stream, size_t by
     lm_connection_mark(io, stream);
 }
 
-/* What a carrier's bytes belong to may be known. */
+/* The next bytes of a carrier may have a known place: then they are received there. */
 static bool start_prologue(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_dialect *dialect = lm_io_dialect(io, connection);
     const struct lm_transport *transport = lm_transport_of(io, connection);
