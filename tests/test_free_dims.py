@@ -28,6 +28,7 @@ from lumen_uring.commands.predict import preprocessing
 from lumen_uring.errors import BadRequest, ConfigError, LumenError, ProtocolError
 from lumen_uring.loadgen import http as bench_http
 from lumen_uring.loadgen.sizes import dims, with_names, with_sizes
+from lumen_uring.loadgen.target import target
 from lumen_uring.pictures import files as pictures
 from lumen_uring.predict import inputs
 from lumen_uring.protocol.describe import FreeDim, Model, TensorInfo, parse_description
@@ -465,7 +466,7 @@ def serve_metadata(is_lumen: bool) -> Any:
 def test_a_load_over_http(is_lumen: bool) -> None:
     """Lumen says the names over the native protocol; other servers say none."""
     with Peer((serve_metadata(is_lumen),)) as peer:
-        server = bench_http.target(f"http://127.0.0.1:{peer.port}")
+        server = target(f"http://127.0.0.1:{peer.port}")
         model = bench_http.fetch_model(server, "bert")
     names = [dim.name for dim in model.free_dims]
     if is_lumen:

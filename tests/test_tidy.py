@@ -50,7 +50,7 @@ TIERS = {
     "": 15,
     "server": 16,
 }
-LOAD_USES = {"base", "parts", "ring", "load"}
+LOAD_USES = {"base", "parts", "ring", "tls", "load"}
 
 FUNCTION_LINES_MAX = 60
 SOURCE_LINES_MAX = 415  # a source should have 400
@@ -71,6 +71,7 @@ HEADER_OF = {
     "load/loadgen_http.c": "load/loadgen.h",
     "load/loadgen_native.c": "load/loadgen.h",
     "load/loadgen_setup.c": "load/loadgen.h",
+    "load/loadgen_tls.c": "load/loadgen.h",
     "models/load.c": "models/model.h",
     "models/pictures.c": "models/model.h",
     "models/signature.c": "models/model.h",

@@ -818,6 +818,9 @@ typedef struct lumen_load_config {
     const void *const *expected; /* per payload: what its reply's payload must be */
     uint32_t shapes;   /* 1: each payload has a shape block before its tensors; 0: none has */
     uint32_t reserved; /* 0 */
+    /* The name or address that the server's certificate is to be for, by an authority that the
+     * system trusts, or one in the file that SSL_CERT_FILE names; NULL: no TLS. */
+    const char *tls_host;
 } lumen_load_config;
 
 enum { LUMEN_LOAD_CONNECTIONS_MAX = 16384, LUMEN_LOAD_BUCKETS = 1728 };

@@ -58,8 +58,8 @@ def add(subparsers: Subparsers) -> None:
         dest="url",
         metavar="URL",
         default="lumen://127.0.0.1:8000",
-        help="lumen://ADDRESS:PORT, http://HOST:PORT, unix:PATH, or http+unix:PATH for HTTP over a "
-        "unix socket (%(default)s)",
+        help="lumen://ADDRESS:PORT, http://HOST:PORT, https://HOST:PORT, unix:PATH, or "
+        "http+unix:PATH for HTTP over a unix socket (%(default)s)",
     )
     parser.add_argument(
         "--port",
@@ -203,7 +203,7 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
     """
     from lumen_uring.ring.load import LoadPlan
 
-    is_http = urlsplit(arguments.url).scheme in ("http", "http+unix")
+    is_http = urlsplit(arguments.url).scheme in ("http", "https", "http+unix")
     if arguments.inputs:
         _take_no_others(arguments)
     return LoadPlan(
@@ -242,8 +242,8 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
     for option, given in (("--http-json", arguments.http_json), ("--get", arguments.get)):
         if given:
             raise ConfigError(
-                f"{option}: expected --url http://HOST:PORT or http+unix:PATH, found "
-                f"{arguments.url!r}."
+                f"{option}: expected --url http://HOST:PORT, https://HOST:PORT or http+unix:PATH, "
+                f"found {arguments.url!r}."
             )
     host, port = _address(arguments.url)
     credential = credential_of(arguments)
@@ -271,9 +271,17 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
     from lumen_uring.loadgen import http as bench_http
+    from lumen_uring.loadgen.target import target
 
-    server = bench_http.target(arguments.url, token_of(arguments))
-    found = {"host": server.address, "port": server.port, "model": 0, "encoding": 0, "protocol": 1}
+    server = target(arguments.url, token_of(arguments))
+    found = {
+        "host": server.address,
+        "port": server.port,
+        "model": 0,
+        "encoding": 0,
+        "protocol": 1,
+        "tls_host": server.tls_host,
+    }
     if arguments.get:
         return {**found, "payloads": [bench_http.get_request(server, arguments.get)]}
     model = bench_http.fetch_model(server, arguments.model)
@@ -298,8 +306,8 @@ def _address(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     if parts.scheme != "lumen" or not parts.hostname:
         raise ConfigError(
-            "--url: expected lumen://ADDRESS:PORT, http://HOST:PORT, unix:PATH or "
-            f"http+unix:PATH, found {url!r}."
+            "--url: expected lumen://ADDRESS:PORT, http://HOST:PORT, https://HOST:PORT, unix:PATH "
+            f"or http+unix:PATH, found {url!r}."
         )
     return parts.hostname, parts.port or 8000
 

@@ -7,21 +7,22 @@ these bytes as they are. Each is a whole HTTP/1.1 request, and all have the same
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import http.client
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from lumen_uring.client.connection import unix_path
+from lumen_uring.client.tls import connect_sentence
 from lumen_uring.errors import ConfigError, ConnectionFailed, LumenError, ProtocolError, from_status
 from lumen_uring.loadgen.sizes import with_names
+from lumen_uring.loadgen.target import Target
 
 if TYPE_CHECKING:
     from lumen_uring.protocol.describe import Model, TensorInfo
@@ -32,73 +33,6 @@ _PROBE_S: Final = 2.0
 _STATUSES: Final = {401: 6, 404: 2}
 # JSON holds these as numbers; the protocol sends 16-bit floats as bytes only.
 _NO_JSON: Final = frozenset({"FP16", "BF16"})
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A server: `authority` is the value of its Host header, `address` the one to connect to.
-
-    A unix socket's address is unix:PATH, and its port 0. `token` is the key's, or None.
-    """
-
-    authority: str
-    address: str
-    port: int
-    token: str | None = None
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The header fields of each request."""
-        fields = {"Host": self.authority}
-        if self.token is not None:
-            fields["Authorization"] = f"Bearer {self.token}"
-        return fields
-
-    @property
-    def name(self) -> str:
-        """The server's name in messages."""
-        return self.authority if self.port else self.address
-
-
-def target(url: str, token: str | None = None) -> Target:
-    """Reads a URL and resolves its host.
-
-    Args:
-        url: http://HOST:PORT, where a path may only be "/"; or http+unix:PATH.
-        token: of a key of that server.
-
-    Returns:
-        The host's first address that takes a connection, for all connections alike; its first
-        where none does. (A server on IPv4 is at localhost's second address where ::1 is the first.)
-
-    Raises:
-        ConfigError: not such a URL, or no such host.
-    """
-    path = unix_path(url.removeprefix("http+")) if url.startswith("http+") else None
-    if path:
-        return Target("localhost", f"unix:{path}", 0, token)
-    parts = urlsplit(url)
-    try:
-        host, port = parts.hostname, parts.port or 8000
-    except ValueError:
-        host, port = None, 0
-    if parts.scheme != "http" or not host or parts.username or parts.path.strip("/"):
-        raise ConfigError(f"--url: expected http://HOST:PORT or http+unix:PATH, found {url!r}.")
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(f"--url: {host} has no address: {error.strerror}.") from None
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Target(authority, _open_address(found), port, token)
-
-
-def _open_address(found: list[Any]) -> str:
-    for family, kind, _protocol, _name, address in found if len(found) > 1 else []:
-        with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
-            probe.settimeout(_PROBE_S)
-            probe.connect(address)
-            return str(address[0])
-    return str(found[0][4][0])
 
 
 def fetch_model(server: Target, name: str | None) -> Model:
@@ -150,7 +84,8 @@ def _named_by_describe(server: Target, model: Model) -> Model | None:
 
     try:
         port = server.port or 1  # unused with a unix socket
-        with Client(server.address, port, timeout_s=_PROBE_S, token=server.token) as client:
+        host, is_tls = server.tls_host or server.address, server.tls_host is not None
+        with Client(host, port, timeout_s=_PROBE_S, token=server.token, tls=is_tls) as client:
             told = client.models().get(model.name)
     except (ClientError, ValueError):  # another server, or a token for HTTP alone
         return None
@@ -198,8 +133,9 @@ def _only_model(server: Target) -> str:
 def _ask(server: Target, method: str, path: str) -> Any:
     import orjson
 
+    scheme = "https" if server.tls_host else "http"
     request = urllib.request.Request(
-        f"http://{server.authority}{path}", headers=server.fields, method=method
+        f"{scheme}://{server.authority}{path}", headers=server.fields, method=method
     )
     # No proxy of the environment: the load measures the server itself.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
@@ -214,6 +150,9 @@ def _ask(server: Target, method: str, path: str) -> Any:
             raise _refusal(f"{method} {path}", error.code, error.read()) from None
     except OSError as error:  # URLError is one
         reason = getattr(error, "reason", error)
+        if server.tls_host and isinstance(reason, ssl.SSLError):
+            sentence = connect_sentence(server.tls_host, server.port, reason)
+            raise ConnectionFailed(sentence) from None
         raise ConnectionFailed(f"No answer from {server.name}: {reason}.") from None
     except http.client.HTTPException as error:
         raise ProtocolError(f"{server.name} does not speak HTTP: {error!r}.") from None

@@ -48,6 +48,8 @@ class LoadPlan:
             timeout_us and credential are ignored.
         credential: of native.pack_credential, sent before each payload; empty: none.
         shapes: each payload begins with a shape block, as the native protocol has it.
+        tls_host: the name or address that the server's certificate is to be for; the system's
+            authorities vouch for it, or those in the file of SSL_CERT_FILE. None: no TLS.
     """
 
     host: str
@@ -69,6 +71,7 @@ class LoadPlan:
     protocol: int = 0
     credential: bytes = b""
     shapes: bool = False
+    tls_host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,6 +149,7 @@ class Load:
             cpu=plan.cpu,
             expect_bytes=expect_bytes,
             expected=self._pointers(plan.expected) if plan.expected else None,
+            tls_host=None if plan.tls_host is None else plan.tls_host.encode("idna"),
         )
 
     def _pointers(self, blobs: Sequence[bytes]) -> Any:

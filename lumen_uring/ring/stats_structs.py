@@ -111,6 +111,7 @@ class LumenLoadConfig(ctypes.Structure):
         ("expected", ctypes.POINTER(ctypes.c_void_p)),
         ("shapes", c_uint32),
         ("reserved", c_uint32),
+        ("tls_host", c_char_p),
     ]
 
 

@@ -274,6 +274,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_load_config, expected),
     FIELD(lumen_load_config, shapes),
     FIELD(lumen_load_config, reserved),
+    FIELD(lumen_load_config, tls_host),
     WHOLE(lumen_load_result),
     FIELD(lumen_load_result, requests),
     FIELD(lumen_load_result, errors),

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/random.h"
 #include "base/topology.h"
 #include "parts/histogram.h"
 #include "ring/ring.h"
@@ -51,38 +52,28 @@ struct load {
     uint64_t out; /* counted requests that are under way */
 };
 
-static uint64_t thread_cpu_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- set-up ---- */
 
 static void load_close(struct load *load) {
     lm_ring_close(load->ring);
     for (uint32_t c = 0; load->connections && c < load->config->connections; c++) {
+        lm_load_tls_end(load->dials.tls, &load->connections[c]);
         if (load->connections[c].fd >= 0) close(load->connections[c].fd);
     }
+    lm_load_tls_close(load->dials.tls);
     free(load->connections);
     free(load->heads);
     free(load->idle);
     free(load->due);
 }
 
-/* splitmix64: neighbouring seeds give unrelated sequences. */
-static uint64_t mixed(uint64_t seed) {
-    uint64_t z = seed + 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return (z ^ (z >> 31)) | 1; /* xorshift must not start at 0 */
-}
-
 static int load_open(struct load *load, const lumen_load_config *config,
                      lumen_load_result *result) {
     const struct lm_load_dialect *dialect = config->protocol == 1 ? &lm_load_http : &lm_load_native;
-    *load = (struct load){
-        .config = config, .result = result, .dialect = dialect, .random = mixed(config->seed)};
+    *load = (struct load){.config = config,
+                          .result = result,
+                          .dialect = dialect,
+                          .random = lm_random_seeded(config->seed)};
     load->connections = calloc(config->connections, sizeof *load->connections);
     load->heads = calloc(config->connections, dialect->reply_head_bytes);
     load->idle = calloc(config->connections, sizeof *load->idle);
@@ -101,6 +92,7 @@ static int load_open(struct load *load, const lumen_load_config *config,
     int code = lm_ring_open(&load->ring, LUMEN_IO_AUTO, config->connections);
     load->dials = (struct lm_load_dials){
         .config = config, .ring = load->ring, .connections = load->connections};
+    if (!code) code = lm_load_tls_open(&load->dials.tls, config);
     return code ? code : lm_load_dial_all(&load->dials);
 }
 
@@ -122,32 +114,29 @@ static void lose_connection(struct load *load, uint32_t index) {
 }
 
 /* Most requests fit the socket at once; the rest goes through the ring. */
-static void send_request(struct load *load, uint32_t index) {
+static void send_rest(struct load *load, uint32_t index) {
     struct lm_load_connection *connection = &load->connections[index];
-    size_t payload_bytes = load->config->payload_bytes, done = 0;
-    const void *payload = load->config->payloads[connection->payload];
-    connection->parts[0] = (struct iovec){connection->request, load->dialect->request_head_bytes};
-    connection->parts[1] = (struct iovec){(void *)(uintptr_t)payload, payload_bytes};
-    connection->message = (struct msghdr){.msg_iov = connection->parts, .msg_iovlen = 2};
-    ssize_t sent = sendmsg(connection->fd, &connection->message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent > 0) done = (size_t)sent;
-    for (int p = 0; p < 2; p++) {
-        struct iovec *part = &connection->parts[p];
-        size_t taken = done < part->iov_len ? done : part->iov_len;
-        part->iov_base = (uint8_t *)part->iov_base + taken;
-        part->iov_len -= taken;
-        done -= taken;
-    }
-    connection->sending = connection->parts[0].iov_len + connection->parts[1].iov_len > 0;
-    if (connection->sending)
-        lm_ring_send(load->ring, connection->fd, &connection->message, index,
-                     connection->generation);
+    const struct msghdr *message = lm_load_write(load->dials.tls, connection);
+    connection->sending = message != NULL;
+    if (message) lm_ring_send(load->ring, connection->fd, message, index, connection->generation);
+}
+
+static void await_bytes(struct load *load, uint32_t index) {
+    struct lm_load_connection *connection = &load->connections[index];
+    if (connection->session)
+        lm_ring_poll(load->ring, connection->fd, index, connection->generation);
+    else
+        lm_ring_recv_header(load->ring, connection->fd, index, connection->generation);
 }
 
 static void begin_exchange(struct load *load, uint32_t index) {
     struct lm_load_connection *connection = &load->connections[index];
-    send_request(load, index);
-    lm_ring_recv_header(load->ring, connection->fd, index, connection->generation);
+    const void *payload = load->config->payloads[connection->payload];
+    connection->parts[0] = (struct iovec){connection->request, load->dialect->request_head_bytes};
+    connection->parts[1] = (struct iovec){(void *)(uintptr_t)payload, load->config->payload_bytes};
+    connection->message = (struct msghdr){.msg_iov = connection->parts, .msg_iovlen = 2};
+    send_rest(load, index);
+    await_bytes(load, index);
 }
 
 static void start_request(struct load *load, uint32_t index, uint64_t due_ns, uint64_t now_ns) {
@@ -216,6 +205,7 @@ static void finish_request(struct load *load, uint32_t index) {
         return; /* `sent` comes back here */
     }
     if (connection->last) {
+        lm_load_tls_end(load->dials.tls, connection);
         close(connection->fd);
         connection->fd = -1;
         load->result->disconnects++;
@@ -252,51 +242,69 @@ static bool take_bytes(struct load *load, struct lm_load_connection *connection,
     return true;
 }
 
-static void received(struct load *load, const struct lm_completion *completion) {
-    uint32_t index = completion->index;
+static bool is_whole(const struct lm_load_connection *connection) {
+    return connection->head_done && connection->body_left == 0;
+}
+
+/* After some bytes of a reply; `fine`: they belong to it, and its stream goes on. */
+static void after_bytes(struct load *load, uint32_t index, bool fine) {
     struct lm_load_connection *connection = &load->connections[index];
-    bool fine = completion->result > 0 && !connection->lost;
-    if (fine) {
-        fine = take_bytes(load, connection, lm_ring_buffer(load->ring, completion->buffer),
-                          (size_t)completion->result);
-    }
-    if (completion->buffer != LM_NO_BUFFER) lm_ring_buffer_return(load->ring, completion->buffer);
-    if (connection->lost) return;
-    if (!fine && completion->result != -ENOBUFS) {
+    if (!fine) {
         lose_connection(load, index);
-    } else if (fine && connection->head_done && connection->body_left == 0) {
+    } else if (is_whole(connection)) {
         connection->busy = false;
         count_reply(load, connection);
         finish_request(load, index);
     } else {
-        lm_ring_recv_header(load->ring, connection->fd, index, connection->generation);
+        await_bytes(load, index);
     }
+}
+
+static void received(struct load *load, const struct lm_completion *completion) {
+    struct lm_load_connection *connection = &load->connections[completion->index];
+    bool fine = completion->result == -ENOBUFS;
+    if (completion->result > 0 && !connection->lost) {
+        fine = take_bytes(load, connection, lm_ring_buffer(load->ring, completion->buffer),
+                          (size_t)completion->result);
+    }
+    if (completion->buffer != LM_NO_BUFFER) lm_ring_buffer_return(load->ring, completion->buffer);
+    if (!connection->lost) after_bytes(load, completion->index, fine);
+}
+
+/* With TLS: the socket has something, which may be no record of content. */
+static void readable(struct load *load, const struct lm_completion *completion) {
+    const uint32_t index = completion->index;
+    struct lm_load_connection *connection = &load->connections[index];
+    const uint8_t *bytes;
+    ssize_t got = 1;
+    bool fine = true;
+    if (connection->dialling) return connected(load, completion); /* in its handshake */
+    if (connection->lost) return;
+    while (fine && got > 0 && !is_whole(connection)) {
+        got = lm_load_tls_read(load->dials.tls, connection, &bytes);
+        if (got > 0) fine = take_bytes(load, connection, bytes, (size_t)got);
+    }
+    after_bytes(load, index, fine && (got > 0 || got == -EAGAIN));
 }
 
 static void sent(struct load *load, const struct lm_completion *completion) {
     struct lm_load_connection *connection = &load->connections[completion->index];
     if (connection->lost) return;
-    size_t left = connection->parts[0].iov_len + connection->parts[1].iov_len;
     connection->sending = false;
-    if (completion->result < 0 || (size_t)completion->result != left) {
+    if (!lm_load_written(load->dials.tls, connection, completion->result)) {
         /* There may be a reply all the same; if not, the receive ends now. */
         connection->last = true;
         shutdown(connection->fd, SHUT_RDWR);
+    } else if (connection->session) {
+        send_rest(load, completion->index);
     }
     if (!connection->busy) finish_request(load, completion->index);
 }
 
 /* ---- arrivals ---- */
 
-static double uniform(struct load *load) {
-    load->random ^= load->random << 13;
-    load->random ^= load->random >> 7;
-    load->random ^= load->random << 17;
-    return (double)(load->random >> 11) / 9007199254740992.0; /* 2^53 */
-}
-
 static void schedule_next(struct load *load) {
-    double gap_s = -log(1.0 - uniform(load)) / load->config->rate;
+    double gap_s = -log(1.0 - lm_random_unit(&load->random)) / load->config->rate;
     load->next_due_ns += (uint64_t)(gap_s * 1e9);
 }
 
@@ -340,6 +348,7 @@ static bool is_over(const struct load *load, uint64_t now_ns) {
 
 static void complete(struct load *load, const struct lm_completion *completion) {
     if (completion->op == LM_OP_CONNECT) connected(load, completion);
+    if (completion->op == LM_OP_READABLE) readable(load, completion);
     if (completion->op == LM_OP_SEND) sent(load, completion);
     if (completion->op == LM_OP_RECV_HEADER) received(load, completion);
 }
@@ -357,7 +366,7 @@ static int run(struct load *load, const uint32_t *stop) {
         uint64_t now = lm_now_ns();
         if (!load->count_from_ns && now - begin >= load->config->warmup_ns) {
             load->count_from_ns = now;
-            load->cpu_from_ns = thread_cpu_ns();
+            load->cpu_from_ns = lm_thread_cpu_ns();
             load->result->counting = 1;
         }
         if (load->count_from_ns) load->result->wall_ns = now - load->count_from_ns;
@@ -380,7 +389,7 @@ static int run(struct load *load, const uint32_t *stop) {
 
 /* Also after an error: what was counted until then is true. */
 static void finish(struct load *load) {
-    if (load->result->counting) load->result->cpu_ns = thread_cpu_ns() - load->cpu_from_ns;
+    if (load->result->counting) load->result->cpu_ns = lm_thread_cpu_ns() - load->cpu_from_ns;
     load->result->unsent = load->due_tail - load->due_head;
 }
 

@@ -12,6 +12,7 @@
 #include "base/native_codec.h"
 #include "lumen.h"
 #include "ring/ring.h"
+#include "tls/session.h"
 
 enum { LM_LOAD_HTTP_HEAD_BYTES = 8192 /* a reply's head, at most */ };
 
@@ -34,8 +35,9 @@ struct lm_load_connection {
     uint64_t body_used;
     uint8_t *head; /* the dialect's reply_head_bytes */
     uint8_t request[LM_NATIVE_REQUEST_BYTES];
-    struct iovec parts[2];
+    struct iovec parts[2]; /* what is not sent of it */
     struct msghdr message;
+    struct lm_tls_session *session; /* NULL: no TLS, or no handshake yet */
 };
 
 /* 0, or LUMEN_E_INVALID with the setting that cannot be used. */
@@ -45,10 +47,11 @@ struct lm_load_dials {
     const lumen_load_config *config;
     struct lm_ring *ring;
     struct lm_load_connection *connections;
+    struct lm_load_tls *tls; /* NULL: none */
     struct sockaddr_storage address;
     socklen_t address_bytes;
     uint32_t count; /* under way */
-    int error;      /* errno of the last one that was not to be had; 0: none */
+    int code;       /* of the last one that was not to be had; 0: none */
 };
 
 /* All connections, before the clock runs. Returns 0, LUMEN_E_IO, or LUMEN_E_INVALID: the host is no
@@ -56,8 +59,31 @@ struct lm_load_dials {
 int lm_load_dial_all(struct lm_load_dials *dials);
 /* Begins to connect one. Returns 0 or LUMEN_E_IO. */
 int lm_load_dial(struct lm_load_dials *dials, uint32_t index);
-/* Takes the end of a dial. false: the connection is not there, or is dialled again. */
+/* Takes the end of a dial, or of a wait in its handshake. false: the connection is not there, is
+ * dialled again, or goes on with its handshake. */
 bool lm_load_dialled(struct lm_load_dials *dials, const struct lm_completion *completion);
+
+/* ---- TLS (loadgen_tls.c) ---- */
+
+enum { LM_LOAD_TLS_WAITS = 1 };
+
+/* What all connections share; NULL where the load has no TLS. Returns 0 or LUMEN_E*. */
+int lm_load_tls_open(struct lm_load_tls **tls_out, const lumen_load_config *config);
+void lm_load_tls_close(struct lm_load_tls *tls); /* NULL is allowed */
+/* Frees a connection's session; before its socket is closed. `tls` may be NULL. */
+void lm_load_tls_end(struct lm_load_tls *tls, struct lm_load_connection *connection);
+/* Goes on with a handshake. Returns 0: it is done; WAITS: for bytes of the server; LUMEN_E*. */
+int lm_load_tls_greet(struct lm_load_tls *tls, struct lm_load_connection *connection);
+/* The server's next bytes, valid until the next write or read of any connection: how many; 0: the
+ * end; -EAGAIN: none are there; or another negative errno. */
+ssize_t lm_load_tls_read(struct lm_load_tls *tls, struct lm_load_connection *connection,
+                         const uint8_t **bytes_out);
+/* With and without TLS (`tls` NULL): sends what the socket takes of connection->parts. Returns what
+ * the ring is to send first; NULL: nothing is left. */
+const struct msghdr *lm_load_write(struct lm_load_tls *tls, struct lm_load_connection *connection);
+/* The ring has sent what lm_load_write gave; `result` as it completed. false: not all of it. */
+bool lm_load_written(struct lm_load_tls *tls, struct lm_load_connection *connection,
+                     int32_t result);
 
 struct lm_load_dialect {
     uint32_t request_head_bytes; /* of `request`, sent before the payload */

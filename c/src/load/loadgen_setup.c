@@ -70,12 +70,23 @@ bool lm_load_dialled(struct lm_load_dials *dials, const struct lm_completion *co
     struct lm_load_connection *connection = &dials->connections[completion->index];
     connection->dialling = false;
     dials->count--;
-    if (completion->result == 0) return true;
+    if (completion->result >= 0) {
+        const int code = dials->tls ? lm_load_tls_greet(dials->tls, connection) : 0;
+        if (code == 0) return true;
+        if (code == LM_LOAD_TLS_WAITS) {
+            connection->dialling = true;
+            dials->count++;
+            lm_ring_poll(dials->ring, connection->fd, completion->index, connection->generation);
+            return false;
+        }
+        dials->code = code;
+    }
+    lm_load_tls_end(dials->tls, connection);
     close(connection->fd);
     connection->fd = -1;
     /* A unix socket's listener has no room: it is asked until it has. */
     if (completion->result == -EAGAIN && lm_load_dial(dials, completion->index) == 0) return false;
-    dials->error = -completion->result;
+    if (!dials->code) dials->code = fail(dials->config, -completion->result);
     return false;
 }
 
@@ -99,8 +110,9 @@ int lm_load_dial_all(struct lm_load_dials *dials) {
             return lm_error_errno(LUMEN_E_IO, count, "load generator: %s",
                                   lm_ring_backend(dials->ring));
         for (int c = 0; c < count; c++)
-            if (completions[c].op == LM_OP_CONNECT) (void)lm_load_dialled(dials, &completions[c]);
-        if (dials->error) return fail(config, dials->error);
+            if (completions[c].op == LM_OP_CONNECT || completions[c].op == LM_OP_READABLE)
+                (void)lm_load_dialled(dials, &completions[c]);
+        if (dials->code) return dials->code;
     }
     return 0;
 }

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/random.h"
 
 enum {
     TRIAL_ROWS = 5,  /* of a request whose answers are compared */
@@ -38,10 +39,7 @@ struct trial {
 };
 
 static uint32_t below(uint64_t *random, uint32_t bound) {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return (uint32_t)((*random >> 32) % bound);
+    return (uint32_t)((lm_random_next(random) >> 32) % bound);
 }
 
 /* ---- whether it fits ---- */

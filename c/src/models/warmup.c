@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "models/model.h"
 #include "models/runner.h"
 #include "models/sequences.h"
@@ -86,8 +87,7 @@ static bool are_strings(const uint8_t *at, size_t left, size_t count) {
 static void fill_random(int dtype, uint8_t *data, size_t count, size_t each) {
     uint64_t random = 0x9e3779b97f4a7c15;
     for (size_t i = 0; i < count; i++, data += each) {
-        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        const double value = (double)(random >> 11) * 0x1p-53;
+        const double value = lm_random_unit(&random);
         const float single = (float)value;
         const uint16_t half = dtype == ORT_FLOAT16 ? 0x3c00 : 0x3f80;
         if (dtype == ORT_FLOAT) {

@@ -141,6 +141,7 @@ typedef int (*lm_pem_password)(char *, int, int, void *);
     X(void *, SSL_get_ex_data, (const SSL *, int))                                             \
     X(void, SSL_set_bio, (SSL *, BIO *, BIO *))                                                \
     X(void, SSL_set_accept_state, (SSL *))                                                     \
+    X(void, SSL_set_connect_state, (SSL *))                                                    \
     X(int, SSL_do_handshake, (SSL *))                                                          \
     X(int, SSL_read, (SSL *, void *, int))                                                     \
     X(int, SSL_write, (SSL *, const void *, int))                                              \
