@@ -14,7 +14,7 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 PYTHON_TESTS = test-python-1 test-python-2 test-python-3
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python $(PYTHON_TESTS) test-models models e2e epoll asan tsan fuzz \
-        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare texts text-clients http-live perf-analyzer \
+        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare grpc-compare tls-compare texts text-clients http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
 .DEFAULT_GOAL := help
 
@@ -227,6 +227,12 @@ overload: dev ## a minute of twice what the server can run, and how it recovers
 
 compare: dev ## FastAPI and Triton beside Lumen, in one run
 	@$(BENCH).peers.compare
+
+grpc-compare: dev ## Lumen's gRPC beside its HTTP/1.1, Triton's and grpcio's own server, in one run (needs h2load)
+	@$(BENCH).peers.grpc_compare
+
+tls-compare: dev ## what TLS costs: a round trip, large tensors, handshakes beside nginx (needs h2load)
+	@$(BENCH).peers.tls_compare
 
 texts: dev ## embeddings of MiniLM: FastAPI beside Lumen, in one run (fetches 105 MB once)
 	@$(BENCH).peers.texts

@@ -26,7 +26,9 @@ def program() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
-def configuration(folder: Path, port: int, path: str, body: str) -> str:
+def configuration(
+    folder: Path, port: int, path: str, body: str, identity: tuple[Path, Path] | None = None
+) -> str:
     """The whole configuration: 200 and a body at `path`, nothing else.
 
     Args:
@@ -34,25 +36,31 @@ def configuration(folder: Path, port: int, path: str, body: str) -> str:
         port: to listen on, on 127.0.0.1.
         path: that is answered.
         body: what it is answered with.
+        identity: files of a certificate and its key, for TLS alone; None: plain.
     """
+    tls = f"    ssl_certificate {identity[0]};\n" if identity else ""
+    tls += f"    ssl_certificate_key {identity[1]};\n" if identity else ""
     places = "".join(f"  {name}_temp_path {folder}/{name};\n" for name in _TEMPORARY)
     return (
         f"worker_processes 1;\ndaemon off;\npid {folder}/nginx.pid;\nerror_log stderr error;\n"
         "worker_rlimit_nofile 8192;\nevents { worker_connections 4096; }\n"
         "http {\n  access_log off;\n  server_tokens off;\n  default_type application/json;\n"
         f"  keepalive_requests 1000000000;\n  keepalive_timeout 1h;\n{places}"
-        f"  server {{\n    listen 127.0.0.1:{port};\n"
+        f"  server {{\n    listen 127.0.0.1:{port}{' ssl' if identity else ''};\n{tls}"
         f"    location = {path} {{ return 200 '{body}'; }}\n  }}\n}}\n"
     )
 
 
 @contextmanager
-def nginx(path: str, cores: Iterable[int]) -> Iterator[tuple[int, int]]:
+def nginx(
+    path: str, cores: Iterable[int], identity: tuple[Path, Path] | None = None
+) -> Iterator[tuple[int, int]]:
     """Runs nginx with the same reply at `path` as Lumen gives for its health.
 
     Args:
         path: that is answered.
         cores: those it may use.
+        identity: files of a certificate and its key, for TLS alone; None: plain.
 
     Yields:
         The leader of its session, and its port.
@@ -67,9 +75,11 @@ def nginx(path: str, cores: Iterable[int]) -> Iterator[tuple[int, int]]:
         folder = Path(directory)
         port = free_port()
         (folder / "nginx.conf").write_text(
-            configuration(folder, port, path, oip.LIVE_BODY.decode())
+            configuration(folder, port, path, oip.LIVE_BODY.decode(), identity)
         )
         command = [binary, "-p", directory, "-c", str(folder / "nginx.conf"), "-e", "stderr"]
         with started("nginx", command, {}, cores) as process:
-            process.wait_until(lambda: oip.ask(port, "GET", path)[0] == 200)
+            # A request without TLS to a port for TLS is answered with 400.
+            expected = 400 if identity else 200
+            process.wait_until(lambda: oip.ask(port, "GET", path)[0] == expected)
             yield process.pid, port

@@ -183,6 +183,7 @@ def triton_of(
     *,
     tuned: bool = True,
     loaded: Sequence[str] | None = None,
+    grpc_port: int | None = None,
 ) -> Iterator[tuple[int, int]]:
     """The same with several models: the leader of its session and its port for HTTP.
 
@@ -191,6 +192,7 @@ def triton_of(
         cores: those it may use.
         tuned: an instance of each model for each, and one thread per session.
         loaded: those of the start; others are loaded by calls. None: all, and no calls.
+        grpc_port: for gRPC; None: HTTP alone.
 
     Raises:
         PeerMissingError: it cannot be installed or started here.
@@ -211,7 +213,11 @@ def triton_of(
             write_repository(root / "models" / name, model, len(cores) if tuned else 1)
         command = [str(home / "bin" / "tritonserver"), f"--model-repository={root / 'models'}"]
         command += [f"--backend-directory={root / 'backends'}", f"--http-port={port}"]
-        command += ["--http-address=127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"]
+        command += ["--http-address=127.0.0.1", "--allow-metrics=false"]
+        if grpc_port is None:
+            command += ["--allow-grpc=false"]
+        else:
+            command += ["--grpc-address=127.0.0.1", f"--grpc-port={grpc_port}"]
         if loaded is not None:
             command += ["--model-control-mode=explicit"]
             command += [f"--load-model={name}" for name in loaded]
