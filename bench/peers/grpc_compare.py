@@ -53,6 +53,7 @@ class Serving:
 
     pid: int
     request: h2load.Request
+    answer_bytes: int  # of each, at least
 
 
 Key = tuple[str, tuple[int, int], str]
@@ -109,13 +110,15 @@ def serving(target: str, work: Task, cores: frozenset[int]) -> Iterator[Serving]
             peer = servers.oip_peer(server.pid, server.port, work.model, work.body)
             _check(target, work, peer.ask())
             yield Serving(
-                peer.pid, h2load.Request(peer.url, peer.body, peer.headers, is_http1=True)
+                peer.pid,
+                h2load.Request(peer.url, peer.body, peer.headers, is_http1=True),
+                work.expected.nbytes,
             )
         return
     with _rpc_server(target, work, cores) as (pid, port):
         _check_rpc(target, work, port)
         url = f"http://127.0.0.1:{port}{_METHOD}"
-        yield Serving(pid, h2load.Request(url, message_of(work), _GRPC))
+        yield Serving(pid, h2load.Request(url, message_of(work), _GRPC), work.expected.nbytes)
 
 
 @contextmanager
@@ -141,7 +144,7 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace, tasks: Mapping[str, Task]) -> None:
         self._options, self._tasks = options, tasks
-        self.figures: dict[Key, list[dict[str, float]]] = {}
+        self.figures: dict[Key, dict[int, dict[str, float]]] = {}  # by round
         self.missing: dict[str, str] = {}
 
     def run_round(self, number: int) -> None:
@@ -155,12 +158,12 @@ class Comparison:
                 continue
             print(f"round {number + 1}: {target} on {work}", file=sys.stderr)
             try:
-                self._run_target(self._tasks[work], target)
+                self._run_target(number, self._tasks[work], target)
             except (PeerMissingError, RuntimeError, OSError) as error:
                 self.missing[target] = str(error)
                 print(f"{target}: {error}", file=sys.stderr)
 
-    def _run_target(self, work: Task, target: str) -> None:
+    def _run_target(self, number: int, work: Task, target: str) -> None:
         place = find("one-core")
         with serving(target, work, place.server) as server:
             for connections, streams in POINTS:
@@ -171,7 +174,7 @@ class Comparison:
                 with pinned(place.client_cores):
                     found = self._measure(server, *shape)
                 key = (work.name, (connections, streams), target)
-                self.figures.setdefault(key, []).append(found)
+                self.figures.setdefault(key, {})[number] = found
 
     def _measure(self, server: Serving, connections: int, streams: int) -> dict[str, float]:
         """Of so many requests as take about the time that was asked for, by a first try."""
@@ -182,8 +185,8 @@ class Comparison:
         before = servers.session_cpu_s(server.pid)
         found = h2load.load(server.request, connections, streams, count)
         cpu_s = servers.session_cpu_s(server.pid) - before
-        if found.errors or found.requests != count:
-            raise RuntimeError(f"{found.errors} of {count} requests failed")
+        if found.good != count or found.data_bytes < count * server.answer_bytes:
+            raise RuntimeError(f"{found.good} of {count} requests had an answer, or some had none")
         return {
             "throughput_rps": found.throughput_rps,
             "cpu_us": cpu_s * 1e6 / count,
@@ -208,12 +211,16 @@ class Comparison:
         heads += ["CPU: Lumen's gRPC ÷ this", "requests/s: Lumen's gRPC ÷ this"]
         return f"**{work}**\n\n{table(heads, rows)}"
 
-    def _row(self, work: str, point: tuple[int, int], rounds: list[dict[str, float]]) -> list[str]:
+    def _row(
+        self, work: str, point: tuple[int, int], rounds: dict[int, dict[str, float]]
+    ) -> list[str]:
         names = ("throughput_rps", "cpu_us", "p50_us", "p99_us")
-        found = [amount(statistics.median(each[name] for each in rounds)) for name in names]
-        ours = self.figures.get((work, point, "lumen"), [])
+        found = [
+            amount(statistics.median(each[name] for each in rounds.values())) for name in names
+        ]
+        ours = self.figures.get((work, point, "lumen"), {})
         for name in ("cpu_us", "throughput_rps"):
-            ratios = [a[name] / b[name] for a, b in zip(ours, rounds, strict=False) if b[name]]
+            ratios = [ours[n][name] / rounds[n][name] for n in rounds if n in ours]
             found.append(f"{statistics.median(ratios):.2f}" if ratios else "-")
         return found
 
@@ -251,7 +258,7 @@ def main(arguments: list[str] | None = None) -> int:
         found: dict[str, Any] = {"machine": machine(), "missing": comparison.missing}
         found["rows"] = [
             {"workload": work, "connections": point[0], "streams": point[1], "target": target,
-             "rounds": rounds}
+             "rounds": [rounds.get(n) for n in range(options.rounds)]}
             for (work, point, target), rounds in comparison.figures.items()
         ]  # fmt: skip
         options.json.write_text(json.dumps(found, indent=2) + "\n")

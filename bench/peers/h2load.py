@@ -1,7 +1,7 @@
 """Loads a server with h2load: HTTP/1.1, HTTP/2 and what travels on it, with and without TLS.
 
 Called by grpc_compare.py. h2load is a closed loop in C: so many requests at a time per connection.
-It knows HTTP's status alone: whoever asks it for gRPC checks an answer before.
+It knows HTTP's status alone: a call of gRPC that fails shows by its answer, which has no data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 
 MISSING: Final = "h2load is not installed (Debian: apt-get install nghttp2-client)"
 _RATE: Final = re.compile(r"finished in [\d.]+\S+, ([\d.]+) req/s")
-_COUNTS: Final = re.compile(r"(\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout")
+_GOOD: Final = re.compile(r"status codes: (\d+) 2xx")
+_DATA: Final = re.compile(r"\((\d+)\) data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The figures of a load; latencies in µs."""
+    """The figures of a load: answers with a status of 200 to 299, the bytes of all bodies, and
+    latencies in µs."""
 
-    requests: int
-    errors: int
+    good: int
+    data_bytes: int
     throughput_rps: float
     p50_us: float
     p99_us: float
@@ -71,11 +73,10 @@ def load(request: Request, connections: int, streams: int, count: int) -> Load:
             words += ["-d", str(body)]
         words += [f"--log-file={log}", request.url]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
-        rate, counts = _RATE.search(done.stdout), _COUNTS.search(done.stdout)
-        if done.returncode or rate is None or counts is None or not log.exists():
+        rate, good, data = (each.search(done.stdout) for each in (_RATE, _GOOD, _DATA))
+        if done.returncode or not (rate and good and data) or not log.exists():
             raise RuntimeError(f"h2load failed: {(done.stderr or done.stdout).strip()}")
         # Each line: when it began, its status, how long it took; µs.
         times = np.array([int(line.split()[2]) for line in log.read_text().splitlines()] or [0])
-    succeeded, failed, _errored, _timeout = map(int, counts.groups())  # failed holds the others
     p50, p99 = (float(value) for value in np.percentile(times, (50, 99)))
-    return Load(succeeded, failed, float(rate.group(1)), p50, p99)
+    return Load(int(good[1]), int(data[1]), float(rate[1]), p50, p99)
