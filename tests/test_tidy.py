@@ -71,7 +71,7 @@ HEADER_OF = {
     "load/loadgen_http.c": "load/loadgen.h",
     "load/loadgen_native.c": "load/loadgen.h",
     "load/loadgen_setup.c": "load/loadgen.h",
-    "load/loadgen_tls.c": "load/loadgen.h",
+    "load/loadgen_transport.c": "load/loadgen.h",
     "models/load.c": "models/model.h",
     "models/pictures.c": "models/model.h",
     "models/signature.c": "models/model.h",

@@ -171,7 +171,7 @@ class Comparison:
             with Client("127.0.0.1", server.port) as client:
                 tensor = np.frombuffer(work.body, np.float32).reshape(work.model.input_shape)
                 answer = client.infer("model", {work.model.input_name: tensor})
-            _check(target, work, answer.outputs[work.model.output_name].reshape(-1))
+            check(target, work, answer.outputs[work.model.output_name].reshape(-1))
             for connections in self._options.connections:
                 shape = Shape(
                     "model",
@@ -199,7 +199,7 @@ class Comparison:
     ) -> Iterator[tuple[int, dict[str, float]]]:
         options = self._options
         with _serving(target, work, place) as peer:
-            _check(target, work, peer.ask())
+            check(target, work, peer.ask())
             for connections in options.connections:
                 request = (peer.url, peer.body, peer.headers, connections)
                 with pinned(place.client_cores):
@@ -253,7 +253,12 @@ def _serving(target: str, work: Task, place: Place) -> Iterator[Peer]:
         yield peer
 
 
-def _check(target: str, work: Task, answer: servers.Array) -> None:
+def check(target: str, work: Task, answer: servers.Array) -> None:
+    """Compares a server's answer with ONNX Runtime's.
+
+    Raises:
+        RuntimeError: it is another one.
+    """
     if answer.shape != work.expected.shape or not np.allclose(answer, work.expected, atol=1e-4):
         raise RuntimeError(f"{target} gives another answer than ONNX Runtime: nothing was timed.")
 

@@ -1,10 +1,11 @@
 """`make grpc-compare`: Lumen's gRPC beside its HTTP/1.1, Triton's gRPC and grpcio's own server.
 
 A developer's tool. All get the same model file, the same version of ONNX Runtime and the same
-float32 input, on the same core; h2load on another core sends it, so many requests at a time on so
-many connections. HTTP/1.1 has one request at a time on a connection: it gets a connection for each.
-Everybody's answer is checked against ONNX Runtime before anything is timed. Triton is its Python
-backend (see triton_model.py), tuned for throughput; grpcio's servers are as their users write them.
+float32 input, on the same core; h2load sends it from another core. Each point is a number of
+connections and of requests at a time on each (streams). HTTP/1.1 has one request at a time on a
+connection: it gets connections x streams connections. Everybody's answer is checked against ONNX
+Runtime before anything is timed. Triton is its Python backend (see triton_model.py), tuned for
+throughput; grpcio's servers are as their users write them.
 CPU is of the server's whole session of processes. It must never quote a figure that was not
 measured in the same run as the one beside it.
 """
@@ -32,7 +33,7 @@ from bench.common.measure import machine
 from bench.common.options import some_of
 from bench.common.places import find, pinned
 from bench.peers import h2load, servers
-from bench.peers.compare import Task, task
+from bench.peers.compare import Task, check, task
 from bench.peers.install import PeerMissingError, environment
 from bench.report.rules import amount, table
 from lumen_uring.loading.model_cache import resolve
@@ -89,12 +90,7 @@ def _check_rpc(target: str, work: Task, port: int) -> None:
         except grpc.RpcError as error:
             raise PeerMissingError(f"{target}: {error.details()}") from None
     found = np.frombuffer(answer.raw_output_contents[0], np.float32)
-    _check(target, work, found)
-
-
-def _check(target: str, work: Task, found: servers.Array) -> None:
-    if found.shape != work.expected.shape or not np.allclose(found, work.expected, atol=1e-4):
-        raise RuntimeError(f"{target} gives another answer than ONNX Runtime: nothing was timed.")
+    check(target, work, found)
 
 
 @contextmanager
@@ -108,7 +104,7 @@ def serving(target: str, work: Task, cores: frozenset[int]) -> Iterator[Serving]
     if target == "lumen http":
         with local_server(f"--model=model={work.model.path}", cores=cores) as server:
             peer = servers.oip_peer(server.pid, server.port, work.model, work.body)
-            _check(target, work, peer.ask())
+            check(target, work, peer.ask())
             yield Serving(
                 peer.pid,
                 h2load.Request(peer.url, peer.body, peer.headers, is_http1=True),

@@ -1,7 +1,8 @@
 """Loads a server with h2load: HTTP/1.1, HTTP/2 and what travels on it, with and without TLS.
 
-Called by grpc_compare.py. h2load is a closed loop in C: so many requests at a time per connection.
-It knows HTTP's status alone: a call of gRPC that fails shows by its answer, which has no data.
+Called by grpc_compare.py and tls_compare.py. h2load is a closed loop in C: each connection always
+has the same number of requests under way. It knows HTTP's status alone: a call of gRPC that fails
+has an answer without data.
 """
 
 from __future__ import annotations

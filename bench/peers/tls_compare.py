@@ -132,7 +132,7 @@ def run(rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
     """Measures everything, in turns.
 
     Returns:
-        By name, a round each; "nginx" is missing where it is not installed.
+        By name, a round each; without "handshakes of nginx" where nginx is not installed.
     """
     place = find("one-core")
     figures: dict[str, list[dict[str, float]]] = {}

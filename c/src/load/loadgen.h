@@ -63,11 +63,12 @@ int lm_load_dial(struct lm_load_dials *dials, uint32_t index);
  * dialled again, or goes on with its handshake. */
 bool lm_load_dialled(struct lm_load_dials *dials, const struct lm_completion *completion);
 
-/* ---- TLS (loadgen_tls.c) ---- */
+/* ---- bytes, with and without TLS (loadgen_transport.c) ---- */
 
 enum { LM_LOAD_TLS_WAITS = 1 };
 
-/* What all connections share; NULL where the load has no TLS. Returns 0 or LUMEN_E*. */
+/* The context and the buffers that all connections share; NULL for a load without TLS. Returns 0 or
+ * LUMEN_E*. */
 int lm_load_tls_open(struct lm_load_tls **tls_out, const lumen_load_config *config);
 void lm_load_tls_close(struct lm_load_tls *tls); /* NULL is allowed */
 /* Frees a connection's session; before its socket is closed. `tls` may be NULL. */

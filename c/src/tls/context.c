@@ -99,12 +99,7 @@ static bool set_protocol(const struct lm_openssl *openssl, SSL_CTX *context,
     static const unsigned char session_context[] = "lumen";
     (void)openssl->SSL_CTX_set_options(
         context, (uint64_t)(LM_SSL_OP_NO_COMPRESSION | LM_SSL_OP_NO_RENEGOTIATION));
-    (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_MODE,
-                                LM_SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                    LM_SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                    LM_SSL_MODE_RELEASE_BUFFERS,
-                                NULL);
-    (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_READ_AHEAD, 1, NULL);
+    lm_tls_set_modes(openssl, context);
     (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_SESS_CACHE_MODE, 0, NULL);
     (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_MAX_CERT_LIST, CERTIFICATES_BYTES, NULL);
     openssl->SSL_CTX_set_client_hello_cb(context, choose, owner);

@@ -83,6 +83,15 @@ static void make_method(void) {
 
 /* ---- life ---- */
 
+void lm_tls_set_modes(const struct lm_openssl *openssl, SSL_CTX *context) {
+    (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_MODE,
+                                LM_SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                    LM_SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                    LM_SSL_MODE_RELEASE_BUFFERS,
+                                NULL);
+    (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_READ_AHEAD, 1, NULL);
+}
+
 struct lm_tls_session *lm_tls_session_open(const struct lm_openssl *openssl, SSL_CTX *context,
                                            int fd) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -68,7 +68,9 @@ struct lm_tls_session {
     const struct msghdr *message;
 };
 
-/* For a socket whose handshake begins. NULL: there is no memory. */
+/* How a session reads and writes: of each context, a server's or a client's. */
+void lm_tls_set_modes(const struct lm_openssl *openssl, SSL_CTX *context);
+/* For a socket whose handshake begins, as a server's. NULL: there is no memory. */
 struct lm_tls_session *lm_tls_session_open(const struct lm_openssl *openssl, SSL_CTX *context,
                                            int fd);
 /* NULL is allowed. The socket stays open. */

@@ -25,7 +25,7 @@ from web import Http, Tensor
 
 pytestmark = pytest.mark.once  # messages are made by the same code on both
 
-# Those with a number of their own in gRPC; others are told apart by their sentences.
+# Statuses of HTTP, and gRPC's codes of the same meaning: the refusals below have no others.
 CODES: Final = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,

@@ -1,7 +1,8 @@
-/* loadgen_tls.c: the load generator's side of TLS; called by loadgen.c and loadgen_setup.c only.
+/* loadgen_transport.c: how the load generator's bytes go out, with and without TLS, and the
+ * client's side of TLS; called by loadgen.c and loadgen_setup.c only.
  *
- * The server is the one that its certificate names, or the connection is not made: requests may
- * hold a key's token.
+ * A connection is made only to a server whose certificate is for the host that was asked for:
+ * requests may hold a key's token.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,12 +24,7 @@ struct lm_load_tls {
 /* ---- life ---- */
 
 static bool set_context(const struct lm_openssl *openssl, SSL_CTX *context) {
-    (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_MODE,
-                                LM_SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                    LM_SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                    LM_SSL_MODE_RELEASE_BUFFERS,
-                                NULL);
-    (void)openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_READ_AHEAD, 1, NULL);
+    lm_tls_set_modes(openssl, context);
     openssl->SSL_CTX_set_verify(context, LM_SSL_VERIFY_PEER, NULL);
     return openssl->SSL_CTX_set_default_verify_paths(context) == 1 &&
            openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_MIN_PROTO_VERSION, LM_TLS1_2_VERSION,
@@ -78,7 +74,7 @@ static int begin(struct lm_load_tls *tls, struct lm_load_connection *connection)
     connection->session = session;
     session->now_ns = &tls->now_ns;
     tls->openssl->SSL_set_connect_state(session->ssl);
-    if (is_address(tls->host)) return 0; /* a name is asked for, an address is not: RFC 6066 */
+    if (is_address(tls->host)) return 0; /* RFC 6066: the server is told a name, never an address */
     (void)tls->openssl->SSL_ctrl(session->ssl, LM_SSL_CTRL_SET_TLSEXT_HOSTNAME,
                                  LM_TLSEXT_NAMETYPE_HOST_NAME, (void *)(uintptr_t)tls->host);
     return 0;
@@ -138,7 +134,7 @@ const struct msghdr *lm_load_write(struct lm_load_tls *tls, struct lm_load_conne
     while (left_of(connection) && !(session && session->rest)) {
         const ssize_t sent = write_some(tls, connection);
         if (sent > 0) advance(connection, (size_t)sent);
-        if (!tls || sent <= 0) break; /* a broken one is found out by its receive */
+        if (!tls || sent <= 0) break; /* its receive tells of a broken socket */
     }
     if (session) return session->rest ? &session->rest_message : NULL;
     return left_of(connection) ? &connection->message : NULL;
@@ -154,7 +150,7 @@ bool lm_load_written(struct lm_load_tls *tls, struct lm_load_connection *connect
 
 ssize_t lm_load_tls_read(struct lm_load_tls *tls, struct lm_load_connection *connection,
                          const uint8_t **bytes_out) {
-    /* What is sealed is written when a record is sent, never between two of these calls. */
+    /* Writing uses this buffer too: each caller takes the bytes before it writes. */
     *bytes_out = tls->writer.gathered;
     tls->now_ns = lm_now_ns();
     const ssize_t got = lm_tls_read(tls->openssl, connection->session, tls->writer.gathered,
