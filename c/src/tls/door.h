@@ -36,6 +36,8 @@ struct lm_tls_handshake {
     uint32_t prev, next; /* in the order of time, or the next free place */
     bool is_known;       /* its first byte is TLS's */
     bool wants_to_write;
+    bool is_told; /* it failed, and the client was told why: what it still sends is discarded */
+    uint32_t discarded_bytes;
 };
 
 struct lm_tls_door {

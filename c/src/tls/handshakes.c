@@ -96,6 +96,49 @@ static void fail(struct lm_tls_door *door, uint32_t index, lm_atomic_u64 *counte
     send_away(door, index);
 }
 
+static void want(struct lm_tls_door *door, uint32_t index, bool to_write) {
+    struct lm_tls_handshake *place = &door->places[index];
+    struct epoll_event event = {.events = to_write ? EPOLLOUT : EPOLLIN, .data.u32 = index};
+    if (place->wants_to_write == to_write) return;
+    place->wants_to_write = to_write;
+    epoll_ctl(door->epoll_fd, EPOLL_CTL_MOD, place->session->fd, &event);
+}
+
+/* Discards what a client that was told why it may not come still sends: to close with bytes unread
+ * would reset the connection, and take from it what it was told. */
+static void discard(struct lm_tls_door *door, uint32_t index) {
+    struct lm_tls_handshake *place = &door->places[index];
+    uint8_t bytes[4096];
+    ssize_t got;
+    do {
+        got = recv(place->session->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (got > 0) place->discarded_bytes += (uint32_t)got;
+    } while (got > 0 && place->discarded_bytes <= LM_TLS_GREETING_BYTES);
+    if (got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        send_away(door, index);
+}
+
+/* The client has had its time. */
+static void end_late(struct lm_tls_door *door, uint32_t index, const char *why) {
+    if (door->places[index].is_told) {
+        send_away(door, index); /* it was counted when it failed */
+    } else {
+        fail(door, index, &door->counters->tls_late, why);
+    }
+}
+
+/* A client that was told why: it leaves by itself, as a rule at once. Without a limit of time
+ * nobody waits for that. */
+static void fail_told(struct lm_tls_door *door, uint32_t index, lm_atomic_u64 *counter,
+                      const char *why) {
+    count(door, counter, why);
+    shutdown(door->places[index].session->fd, SHUT_WR);
+    door->places[index].is_told = true;
+    want(door, index, false);
+    discard(door, index);
+    if (!door->timeout_ns && door->places[index].session) send_away(door, index);
+}
+
 static void failed_by_openssl(struct lm_tls_door *door, uint32_t index) {
     struct lm_io_counters *counters = door->counters;
     const uint64_t reason = door->openssl->ERR_peek_error() & LM_ERR_REASON_MASK;
@@ -113,20 +156,17 @@ static void failed_by_openssl(struct lm_tls_door *door, uint32_t index) {
     }
     const bool is_certificate = reason == REASON_VERIFY_FAILED || reason == REASON_NO_CERTIFICATE;
     snprintf(text, sizeof text, "%s%s", is_certificate ? "the client's certificate: " : "", why);
-    fail(door, index, is_certificate ? &counters->tls_unknown_clients : &counters->tls_failed,
-         text);
+    fail_told(door, index, is_certificate ? &counters->tls_unknown_clients : &counters->tls_failed,
+              text);
 }
 
 /* Answers a client that speaks plain HTTP. */
 static void answer_plainly(int fd) {
-    char asked[4096]; /* what is left unread would take the answer away */
     static const char answer[] =
         "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
         "Content-Length: 62\r\n\r\n"
         "{\"error\":\"this port speaks TLS: expected https, found http\"}\r\n";
     (void)!send(fd, answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)!recv(fd, asked, sizeof asked, MSG_DONTWAIT);
-    shutdown(fd, SHUT_WR);
 }
 
 /* ---- one handshake ---- */
@@ -163,18 +203,14 @@ static void finish(struct lm_tls_door *door, uint32_t index) {
     lm_tls_session_close(openssl, session);
 }
 
-static void want(struct lm_tls_door *door, uint32_t index, bool to_write) {
-    struct lm_tls_handshake *place = &door->places[index];
-    struct epoll_event event = {.events = to_write ? EPOLLOUT : EPOLLIN, .data.u32 = index};
-    if (place->wants_to_write == to_write) return;
-    place->wants_to_write = to_write;
-    epoll_ctl(door->epoll_fd, EPOLL_CTL_MOD, place->session->fd, &event);
-}
-
 static void go_on(struct lm_tls_door *door, uint32_t index) {
     struct lm_tls_handshake *place = &door->places[index];
     struct lm_tls_session *session = place->session;
     if (!session) return; /* it was sent away in this turn */
+    if (place->is_told) {
+        discard(door, index);
+        return;
+    }
     if (!place->is_known) {
         uint8_t first;
         const ssize_t got = recv(session->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -184,9 +220,8 @@ static void go_on(struct lm_tls_door *door, uint32_t index) {
             return;
         }
         if (first != FIRST_BYTE) {
-            count(door, &door->counters->tls_plain, "the client does not speak TLS");
             answer_plainly(session->fd);
-            send_away(door, index);
+            fail_told(door, index, &door->counters->tls_plain, "the client does not speak TLS");
             return;
         }
         place->is_known = true;
@@ -220,7 +255,7 @@ static void listen_if(struct lm_tls_door *door, bool listens) {
 static bool make_place(struct lm_tls_door *door, uint64_t now_ns) {
     if (door->count < LM_TLS_HANDSHAKES_MAX) return true;
     if (now_ns < door->places[door->oldest].began_ns + LM_TLS_LEAST_MS * 1000000ull) return false;
-    fail(door, door->oldest, &door->counters->tls_late, "too many began, and this one was slow");
+    end_late(door, door->oldest, "too many began, and this one was slow");
     return true;
 }
 
@@ -303,10 +338,10 @@ static int sleep_ms(const struct lm_tls_door *door, uint64_t now_ns) {
     return until_ns > now_ns ? (int)((until_ns - now_ns) / 1000000) + 1 : 0;
 }
 
-static void end_late(struct lm_tls_door *door, uint64_t now_ns) {
+static void end_all_late(struct lm_tls_door *door, uint64_t now_ns) {
     while (door->count > 0 && door->timeout_ns &&
            door->places[door->oldest].began_ns + door->timeout_ns <= now_ns)
-        fail(door, door->oldest, &door->counters->tls_late, "the client was too slow");
+        end_late(door, door->oldest, "the client was too slow");
 }
 
 static void *greet_clients(void *argument) {
@@ -329,7 +364,7 @@ static void *greet_clients(void *argument) {
             if (of == LM_TLS_OF_CONTROL) (void)!read(door->event_fd, &rung, sizeof rung);
             if (of < LM_TLS_HANDSHAKES_MAX) go_on(door, of);
         }
-        end_late(door, now_ns);
+        end_all_late(door, now_ns);
         listen_if(door, may_listen);
     }
     close(door->listen_fd);
