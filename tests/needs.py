@@ -37,6 +37,8 @@ NEEDS: Final = {
     "perf_analyzer": "NVIDIA's perf_analyzer, which `make perf-analyzer` fetches",
     "promtool": "the program promtool (apt-get install prometheus)",
     "shared": "other people's models and pictures, in ../shared beside the repository",
+    "sslscan": "the program sslscan (apt-get install sslscan)",
+    "sslyze": "the program sslyze (uv tool install sslyze): its packages are older than ours",
     "streamlit": "the package streamlit (pip install '.[dashboard]'), which brings 350 MB along",
     "systemd_analyze": "the program systemd-analyze (apt-get install systemd)",
     "unix_urgent": "urgent bytes on unix sockets (Linux 5.15)",

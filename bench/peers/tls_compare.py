@@ -1,10 +1,11 @@
 """`make tls-compare`: what TLS costs: a round trip, large tensors, handshakes beside nginx's.
 
 A developer's tool. One Lumen with a port for each kind of client, on one core; h2load on another.
-In turns within a round: an MLP without and with TLS 1.3 on one connection; a tensor of 4 MiB of
-which the model takes one number, the same way; full handshakes, each with one small GET, by as many
-connections at once, of Lumen and of nginx with the same certificate (ECDSA on P-256). CPU is of the
-server's whole session of processes. h2load looks at no certificate.
+In turns within a round: an MLP without and with TLS 1.3 on one connection, and nginx's smallest
+reply, for most of the difference is the client's; a tensor of 4 MiB of which the model takes one
+number, the same way; full handshakes, each with one small GET, by as many connections at once, of
+Lumen and of nginx with the same certificate (ECDSA on P-256). CPU is of the server's whole session
+of processes, what it spends looking for requests too. h2load looks at no certificate.
 """
 
 from __future__ import annotations
@@ -110,13 +111,16 @@ def lumen(folder: Path, cores: frozenset[int]) -> Iterator[dict[str, Place]]:
 
 
 def measure(place: Place, seconds: float) -> dict[str, float]:
-    """One connection, for about so long.
+    """One connection, for about so long: so that its handshake does not count.
 
     Raises:
         RuntimeError: a request failed.
     """
-    tried = h2load.load(place.request, 1, 1, 20)
-    return _counted(place, 1, max(20, int(tried.throughput_rps * seconds)))
+    count = 20
+    for share in (0.25, 1.0):  # the first few take as long as the handshake
+        tried = h2load.load(place.request, 1, 1, count)
+        count = max(20, int(tried.throughput_rps * seconds * share))
+    return _counted(place, 1, count)
 
 
 def _counted(place: Place, connections: int, count: int) -> dict[str, float]:
@@ -132,7 +136,7 @@ def run(rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
     """Measures everything, in turns.
 
     Returns:
-        By name, a round each; without "handshakes of nginx" where nginx is not installed.
+        By name, a round each; without nginx's where it is not installed.
     """
     place = find("one-core")
     figures: dict[str, list[dict[str, float]]] = {}
@@ -145,9 +149,11 @@ def run(rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
         there = stack.enter_context(lumen(folder, place.server))
         try:
             identity = (folder / "try.crt", folder / "try.key")
-            pid, port = stack.enter_context(nginx(_LIVE, place.server, identity))
-            url = f"https://127.0.0.1:{port}{_LIVE}"
-            there["handshakes of nginx"] = Place(pid, h2load.Request(url, b"", {}, is_http1=True))
+            for name, scheme, files in (("", "http", None), (" with TLS", "https", identity)):
+                pid, port = stack.enter_context(nginx(_LIVE, place.server, files))
+                url = f"{scheme}://127.0.0.1:{port}{_LIVE}"
+                there[f"nginx{name}"] = Place(pid, h2load.Request(url, b"", {}, is_http1=True))
+            there["handshakes of nginx"] = there["nginx with TLS"]
         except PeerMissingError as error:
             print(error, file=sys.stderr)
         with pinned(place.client_cores):
@@ -174,10 +180,12 @@ def report(figures: dict[str, list[dict[str, float]]]) -> str:
         pairs = zip(figures[f"{name} with TLS"], figures[name], strict=True)
         return statistics.median(a[key] - b[key] for a, b in pairs)
 
-    lines.append(
-        f"The MLP's round trip with TLS: {difference('mlp', 'p50_us'):+.1f} µs (medians), "
-        f"CPU {difference('mlp', 'cpu_us'):+.1f} µs."
-    )
+    lines += [
+        f"The round trip of {name} with TLS: {difference(name, 'p50_us'):+.1f} µs (medians), "
+        f"CPU {difference(name, 'cpu_us'):+.1f} µs."
+        for name in ("mlp", "nginx")
+        if name in figures
+    ]
     bytes_each = COLUMNS * 4
     spent = statistics.median(r["cpu_us"] for r in figures["4 MiB with TLS"])
     alone = difference("4 MiB", "cpu_us")

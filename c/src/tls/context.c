@@ -94,6 +94,19 @@ static bool set_groups(const struct lm_openssl *openssl, SSL_CTX *context) {
     return false;
 }
 
+/* TLS 1.2, then 1.3: the one of which a core decrypts a third more bytes first; ChaCha20 first for
+ * a client that asks for it first, as one without instructions for AES does. */
+static bool set_ciphers(const struct lm_openssl *openssl, SSL_CTX *context) {
+    (void)openssl->SSL_CTX_set_options(
+        context, (uint64_t)(LM_SSL_OP_CIPHER_SERVER_PREFERENCE | LM_SSL_OP_PRIORITIZE_CHACHA));
+    return openssl->SSL_CTX_set_cipher_list(context, "ECDHE-ECDSA-AES128-GCM-SHA256:"
+                                                     "ECDHE-RSA-AES128-GCM-SHA256:ECDHE+AESGCM:"
+                                                     "ECDHE+CHACHA20") == 1 &&
+           openssl->SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256:"
+                                                      "TLS_AES_256_GCM_SHA384:"
+                                                      "TLS_CHACHA20_POLY1305_SHA256") == 1;
+}
+
 static bool set_protocol(const struct lm_openssl *openssl, SSL_CTX *context,
                          struct lm_tls_context *owner) {
     static const unsigned char session_context[] = "lumen";
@@ -107,8 +120,7 @@ static bool set_protocol(const struct lm_openssl *openssl, SSL_CTX *context,
     openssl->SSL_CTX_set_msg_callback(context, lm_tls_see_message);
     return openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_MIN_PROTO_VERSION, LM_TLS1_2_VERSION,
                                  NULL) == 1 &&
-           openssl->SSL_CTX_set_cipher_list(context, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1 &&
-           set_groups(openssl, context) &&
+           set_ciphers(openssl, context) && set_groups(openssl, context) &&
            openssl->SSL_CTX_set_session_id_context(context, session_context,
                                                    sizeof session_context - 1) == 1 &&
            openssl->SSL_CTX_set_num_tickets(context, 1) == 1 &&

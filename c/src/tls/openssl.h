@@ -38,10 +38,8 @@ typedef struct ossl_param_st {
 } OSSL_PARAM;
 
 enum {
-    LM_SSL_ERROR_SSL = 1,
     LM_SSL_ERROR_WANT_READ = 2,
     LM_SSL_ERROR_WANT_WRITE = 3,
-    LM_SSL_ERROR_SYSCALL = 5,
     LM_SSL_ERROR_ZERO_RETURN = 6, /* close_notify came */
 
     LM_SSL_CTRL_SET_MSG_CALLBACK_ARG = 16,
@@ -58,7 +56,6 @@ enum {
     LM_SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER = 2,
     LM_SSL_MODE_RELEASE_BUFFERS = 0x10,
 
-    LM_SSL_VERIFY_NONE = 0,
     LM_SSL_VERIFY_PEER = 1,
     LM_SSL_VERIFY_FAIL_IF_NO_PEER_CERT = 2,
 
@@ -72,7 +69,6 @@ enum {
     LM_TLSEXT_NAMETYPE_HOST_NAME = 0,
     LM_SSL_TLSEXT_ERR_OK = 0,
     LM_SSL_TLSEXT_ERR_ALERT_FATAL = 2,
-    LM_SSL_TLSEXT_ERR_NOACK = 3,
     LM_SSL_CLIENT_HELLO_SUCCESS = 1,
     LM_SSL3_RT_HANDSHAKE = 22,
     LM_PEM_R_NO_START_LINE = 108,
@@ -82,10 +78,7 @@ enum {
     LM_BIO_FLAGS_WRITE = 2,
     LM_BIO_FLAGS_READ = 1,
     LM_BIO_FLAGS_SHOULD_RETRY = 8,
-    LM_BIO_CTRL_PUSH = 6,
-    LM_BIO_CTRL_POP = 7,
     LM_BIO_CTRL_FLUSH = 11,
-    LM_BIO_CTRL_INFO = 3,
 
     LM_GEN_DNS = 2,
     LM_GEN_URI = 6,
@@ -118,6 +111,7 @@ typedef int (*lm_pem_password)(char *, int, int, void *);
     X(long, SSL_CTX_ctrl, (SSL_CTX *, int, long, void *))                                      \
     X(uint64_t, SSL_CTX_set_options, (SSL_CTX *, uint64_t))                                    \
     X(int, SSL_CTX_set_cipher_list, (SSL_CTX *, const char *))                                 \
+    X(int, SSL_CTX_set_ciphersuites, (SSL_CTX *, const char *))                                \
     X(int, SSL_CTX_use_certificate, (SSL_CTX *, X509 *))                                       \
     X(int, SSL_CTX_use_PrivateKey, (SSL_CTX *, EVP_PKEY *))                                    \
     X(int, SSL_CTX_check_private_key, (const SSL_CTX *))                                       \

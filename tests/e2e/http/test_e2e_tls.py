@@ -473,6 +473,27 @@ def test_clients_are_known_by_their_certificates(
     )
 
 
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        ("ECDHE+AES256+AESGCM:ECDHE+AES128+AESGCM", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("ECDHE+AES256+AESGCM", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+        ("ECDHE+CHACHA20:ECDHE+AESGCM", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ("ECDHE+AESGCM:ECDHE+CHACHA20", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    ],
+)
+def test_the_fastest_cipher_is_chosen(
+    port: int, files: tls.Files, offered: str, chosen: str
+) -> None:
+    """For a client with instructions for AES, and for one without, which asks for another first."""
+    made = tls.context(files, version=ssl.TLSVersion.TLSv1_2)
+    made.set_ciphers(offered)
+    with tls.connect(port, made) as stream:
+        assert (stream.cipher() or ("",))[0] == chosen
+    with tls.connect(port, tls.context(files)) as stream:
+        assert (stream.cipher() or ("",))[0] == "TLS_AES_128_GCM_SHA256"
+
+
 # ---- clients that break the protocol ----
 
 
