@@ -15,7 +15,7 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 PYTHON_TESTS = test-python-1 test-python-2 test-python-3
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python $(PYTHON_TESTS) test-models models e2e epoll asan tsan fuzz \
         lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare grpc-compare tls-compare texts text-clients http-live perf-analyzer \
-        c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
+        c10k c100k c1m idle slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
 .DEFAULT_GOAL := help
 
 ## Use
@@ -252,6 +252,9 @@ perf-analyzer: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches
 # Best on an idle machine: what is compared are a few percent of p99.
 c10k: dev ## 10,000 connections: connect rate, memory, what the active ones notice
 	@$(BENCH).crowd.c10k --connections 10000 --plot docs/benchmarks/c10k.svg
+
+idle: dev ## bytes of 10,000 idle connections of each kind, and what active ones notice of them
+	@$(BENCH).crowd.idle
 
 c100k: dev ## the same with 100,000
 	@$(BENCH).crowd.c10k --connections 100000 --plot docs/benchmarks/c100k.svg
