@@ -23,6 +23,8 @@ NEEDS: Final = {
     "chromium": "the program chromium (apt-get install chromium)",
     "cores": "two cores",
     "curl": "the program curl (apt-get install curl)",
+    "grpc_js": "the package @grpc/grpc-js in a folder that LUMEN_GRPC_JS names (npm install "
+    "--prefix FOLDER @grpc/grpc-js)",
     "io_uring": "a kernel and a sandbox that allow io_uring",
     "kserve": "the package kserve (pip install kserve), which brings some 400 MB along",
     "libseccomp": "libseccomp.so.2 (apt-get install libseccomp2)",
@@ -30,6 +32,7 @@ NEEDS: Final = {
     "minilm": "the weights of all-MiniLM-L6-v2, which `make texts` fetches (83 MB)",
     "mounts": "the right to mount, which root has",
     "nginx": "the program nginx (apt-get install nginx-light)",
+    "node": "the program node (apt-get install nodejs)",
     "openvino": "the wheel onnxruntime-openvino in a folder that LUMEN_OPENVINO names (pip install "
     "--no-deps --target FOLDER onnxruntime-openvino), which takes 250 MB",
     "parking": "a kernel that keeps connections without descriptors (Linux 6.8)",

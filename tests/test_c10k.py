@@ -1,4 +1,4 @@
-"""bench/crowd/c10k.py: 2,000 connections for a moment, and how it divides them.
+"""bench/crowd: 2,000 connections for a moment, how c10k.py divides them, and those of idle.py.
 
 No time is asserted: that every connection is there, that those who ask are answered, and that what
 is reported adds up.
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.common.local_server import local_server
-from bench.crowd import c10k, c10k_crowd
+from bench.crowd import c10k, c10k_crowd, idle
 
 SHORT = ["--model", "builtin:digits", "--seconds", "0.2", "--rounds", "1", "--json"]
 
@@ -97,3 +97,15 @@ def test_shares_that_do_not_add_up(words: list[str]) -> None:
 def test_no_share(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="a number or a percentage"):
         c10k.share(text)
+
+
+def test_idle_ones(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had its answer, or the tool fails; those with TLS hold its state."""
+    monkeypatch.setattr(idle, "squeezenet", lambda: "builtin:digits")
+    kind = "HTTP/2 and gRPC, TLS"
+    words = ["--connections", "200", "--rounds", "1", "--seconds", "0.2", "--kind", kind]
+    assert idle.main(words) == 0
+    name, each, ratio = capsys.readouterr().out.splitlines()[-1].strip("| ").split(" | ")
+    assert name == kind
+    assert float(ratio) > 0
+    assert float(each.replace(",", "")) > 2000

@@ -1,4 +1,4 @@
-"""`make perf-analyzer`: NVIDIA's load generator against Lumen, unmodified, in all its ways.
+"""`make perf-analyzer`: NVIDIA's load generator against Lumen, unmodified, in all its ways, over HTTP and gRPC.
 
 A developer's tool. perf_analyzer is the binary inside the tritonclient 2.47.0 wheel, the last one
 that runs on Debian 12's C library; it wants libb64 and CUDA's runtime library, but no GPU. All
@@ -56,6 +56,10 @@ WAYS: Final = (
     Way("json", _JSON),
     Way("json-batch", ("-b", "4", *_JSON)),
     Way("rate", ("--request-rate-range", "200")),
+    Way("grpc", ("-i", "grpc")),
+    Way("grpc-batch", ("-i", "grpc", "-b", "4")),
+    Way("grpc-async", ("-i", "grpc", "--async", "--concurrency-range", "4")),
+    Way("grpc-stream", ("-i", "grpc", "--async", "--streaming", "--concurrency-range", "4")),
 )
 
 

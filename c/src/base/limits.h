@@ -80,7 +80,7 @@ enum {
 
     /* HTTP/2. */
     LM_HTTP2_CONNECTIONS_MAX = 32768,      /* of an I/O thread; others are ended at once */
-    LM_HTTP2_STREAMS_MAX = 64,             /* of a connection, at a time */
+    LM_HTTP2_STREAMS_MAX = 100,            /* of a connection: clients take it for granted */
     LM_STREAMS_MAX = 4096,                 /* of an I/O thread: entries beside its connections */
     LM_HTTP2_STREAM_WINDOW = 128 << 10,    /* of a body, ahead of who takes it */
     LM_HTTP2_CONNECTION_WINDOW = 16 << 20, /* of all bodies of a connection */

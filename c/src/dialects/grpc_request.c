@@ -1,7 +1,6 @@
 /* grpc_request.c: see grpc_request.h. */
 #include "dialects/grpc_request.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "dialects/grpc_reply.h"
@@ -38,14 +37,16 @@ static void give_request(struct lm_io *io, struct lm_connection *carrier,
                          const char *coding) {
     struct lm_connection *connection = lm_http2_connection(io, stream);
     const struct lm_slice fields = lm_grpc_fields(io, stream);
-    char lines[160];
-    int used = snprintf(lines, sizeof lines, "content-length: %llu\r\n%s",
-                        (unsigned long long)content, coding);
-    if (content > json_bytes && !*coding)
-        used += snprintf(lines + used, sizeof lines - (size_t)used,
-                         "inference-header-content-length: %zu\r\n", json_bytes);
     lm_grpc_put(head, fields.at, fields.bytes);
-    lm_grpc_put(head, lines, (size_t)used);
+    lm_grpc_puts(head, "content-length: ");
+    lm_grpc_put_number(head, content);
+    lm_grpc_puts(head, "\r\n");
+    lm_grpc_puts(head, coding);
+    if (content > json_bytes && !*coding) {
+        lm_grpc_puts(head, "inference-header-content-length: ");
+        lm_grpc_put_number(head, json_bytes);
+        lm_grpc_puts(head, "\r\n");
+    }
     lm_grpc_puts(head, "\r\n");
     lm_grpc_put(head, json, json_bytes);
     lm_http_block_give(io, connection);

@@ -193,12 +193,13 @@ static bool fill(struct lm_io *io, struct lm_http2_carrier *http2) {
         add_part(http2, http2->busy->sending, http2->busy->control_used);
         http2->busy->control_used = 0;
     }
-    uint32_t frames = 0, place = http2->busy->turn;
+    uint32_t frames = 0, none = 0, place = http2->busy->turn;
     size_t bytes = 0;
-    for (uint32_t none = 0; none < LM_HTTP2_STREAMS_MAX && http2->open > 0; none++) {
-        if (frames == LM_HTTP2_BATCH_FRAMES || bytes >= BATCH_BYTES) break;
-        const size_t added = add_reply(io, http2, place);
-        place = (place + 1) % LM_HTTP2_STREAMS_MAX;
+    while (none < http2->open && frames < LM_HTTP2_BATCH_FRAMES && bytes < BATCH_BYTES) {
+        place = lm_http2_next(http2, place);
+        if (place == LM_HTTP2_STREAMS_MAX) place = lm_http2_next(http2, 0);
+        const size_t added = add_reply(io, http2, place++);
+        none++;
         if (!added) continue;
         http2->busy->turn = place;
         bytes += added;

@@ -16,7 +16,8 @@ enum {
     LM_HTTP2_HEADS_BYTES = 2048,     /* headers of the frames that are being sent */
     LM_HTTP2_SHELVED_MAX = 64 << 20, /* bytes on the shelves of an I/O thread */
     LM_HTTP2_BATCH_FRAMES = 16,
-    LM_HTTP2_BATCH_PARTS = 64
+    LM_HTTP2_BATCH_PARTS = 64,
+    LM_HTTP2_STREAM_WORDS = (LM_HTTP2_STREAMS_MAX + 63) / 64
 };
 
 /* How far a call of gRPC is read (grpc_receive.h). */
@@ -83,7 +84,8 @@ struct lm_http2_piece {
  * connection gives it back when it becomes idle. */
 struct lm_http2_busy {
     struct lm_http2_busy *next_free;
-    uint32_t turn; /* whose reply is looked at first */
+    uint64_t used[LM_HTTP2_STREAM_WORDS]; /* a bit for each place of a stream */
+    uint32_t turn;                        /* whose reply is looked at first */
     uint16_t control_used, heads_used;
     uint16_t part_count, sent_count;
     struct msghdr message; /* the batch */
@@ -179,6 +181,15 @@ static inline struct lm_http2_busy *lm_http2_busy(struct lm_http2_carrier *http2
         http2->busy = (struct lm_http2_busy *)side->busy_memory.base + side->busy_used++;
     }
     return http2->busy;
+}
+
+/* The first place of a stream from this one on; LM_HTTP2_STREAMS_MAX: there is none. */
+static inline uint32_t lm_http2_next(const struct lm_http2_carrier *http2, uint32_t place) {
+    for (; http2->open > 0 && place < LM_HTTP2_STREAMS_MAX; place = (place | 63) + 1) {
+        const uint64_t here = http2->busy->used[place / 64] >> place % 64;
+        if (here) return place + (uint32_t)__builtin_ctzll(here);
+    }
+    return LM_HTTP2_STREAMS_MAX;
 }
 
 /* It needs none any more. */

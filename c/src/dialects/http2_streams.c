@@ -16,7 +16,8 @@
 #include "wire/http2_head.h"
 
 struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uint32_t id) {
-    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_STREAMS_MAX;
+         s = lm_http2_next(http2, s + 1))
         if (http2->busy->streams[s].id == id) return &http2->busy->streams[s];
     return NULL;
 }
@@ -26,9 +27,9 @@ struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uin
 static struct lm_http2_stream *open_stream(struct lm_io *io, struct lm_connection *carrier,
                                            uint32_t id) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    const uint64_t *used = lm_http2_busy(http2)->used;
     uint32_t place = 0;
-    (void)lm_http2_busy(http2);
-    while (place < LM_HTTP2_STREAMS_MAX && http2->busy->streams[place].id) place++;
+    while (place < LM_HTTP2_STREAMS_MAX && used[place / 64] >> place % 64 & 1) place++;
     if (place == LM_HTTP2_STREAMS_MAX || http2->is_closing) return NULL;
     /* No more than there may be of others: a few connections do not take all. */
     if (http2->open + io->streams_open >= LM_STREAMS_MAX) return NULL;
@@ -40,6 +41,7 @@ static struct lm_http2_stream *open_stream(struct lm_io *io, struct lm_connectio
                                                            .generation = connection->generation,
                                                            .send_window = http2->initial_window,
                                                            .recv_window = LM_HTTP2_STREAM_WINDOW};
+    http2->busy->used[place / 64] |= 1ull << place % 64;
     http2->open++;
     carrier->in_flight++;
     return &http2->busy->streams[place];
@@ -222,6 +224,7 @@ static bool is_being_sent(const struct lm_http2_carrier *http2, uint32_t place) 
 static void close_stream(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    const uint32_t place = (uint32_t)(stream - http2->busy->streams);
     /* An answer may come before the end of a body, which then need not be sent. */
     const bool is_cut = !carrier->ended && (!stream->is_done || !stream->has_ended);
     if (is_cut && !lm_http2_has_room(http2)) {
@@ -237,6 +240,7 @@ static void close_stream(struct lm_io *io, struct lm_connection *carrier,
     if (stream->grpc.method) lm_grpc_forget(io, carrier, stream);
     if (stream->shelf) lm_http2_unshelve(http2, stream, stream->shelved);
     *stream = (struct lm_http2_stream){0};
+    http2->busy->used[place / 64] &= ~(1ull << place % 64);
     http2->open--;
     carrier->in_flight--;
 }
@@ -272,9 +276,10 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
 
 void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier, bool halves_alone) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++) {
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_STREAMS_MAX;
+         s = lm_http2_next(http2, s + 1)) {
         struct lm_http2_stream *stream = &http2->busy->streams[s];
-        if (!stream->id || stream->is_done || (halves_alone && stream->has_ended)) continue;
+        if (stream->is_done || (halves_alone && stream->has_ended)) continue;
         if (halves_alone && lm_http2_has_room(http2))
             lm_http2_put_reset(http2, stream->id, LM_HTTP2_REFUSED_STREAM);
         lm_http2_stream_reset(io, stream);
@@ -283,6 +288,7 @@ void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier, bool
 
 void lm_http2_streams_look(struct lm_io *io, struct lm_connection *carrier) {
     const struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
-        if (http2->busy->streams[s].id) look(io, carrier, s);
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_STREAMS_MAX;
+         s = lm_http2_next(http2, s + 1))
+        look(io, carrier, s);
 }

@@ -33,13 +33,17 @@ void lm_grpc_put_string(struct lm_grpc_text *text, const void *bytes, size_t cou
 
 void lm_grpc_put_number(struct lm_grpc_text *text, uint64_t number) {
     char digits[24];
-    lm_grpc_put(text, digits,
-                (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)number));
+    size_t first = sizeof digits;
+    do {
+        digits[--first] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    lm_grpc_put(text, digits + first, sizeof digits - first);
 }
 
 static void put_signed(struct lm_grpc_text *text, int64_t number) {
-    char digits[24];
-    lm_grpc_put(text, digits, (size_t)snprintf(digits, sizeof digits, "%lld", (long long)number));
+    if (number < 0) lm_grpc_puts(text, "-");
+    lm_grpc_put_number(text, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
 }
 
 static void put_real(struct lm_grpc_text *text, double number) {

@@ -15,8 +15,12 @@ struct reader {
 
 /* ---- JSON ---- */
 
+static bool is_blank(char byte) {
+    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+}
+
 static char peek(struct reader *r) {
-    while (r->at < r->end && strchr(" \t\r\n", *r->at) && *r->at) r->at++;
+    while (r->at < r->end && is_blank(*r->at)) r->at++;
     return r->at < r->end && !r->is_bad ? *r->at : '\0';
 }
 
@@ -45,7 +49,9 @@ static struct lm_slice quoted(struct reader *r) {
 static struct lm_slice word(struct reader *r) {
     (void)peek(r);
     const char *start = r->at;
-    while (r->at < r->end && !strchr(",]} \t\r\n", *r->at)) r->at++;
+    while (r->at < r->end && *r->at && !is_blank(*r->at) && *r->at != ',' && *r->at != ']' &&
+           *r->at != '}')
+        r->at++;
     if (r->at == start) r->is_bad = true;
     return lm_slice_between(start, r->at);
 }
