@@ -1,4 +1,4 @@
-"""`make perf-analyzer`: NVIDIA's load generator against Lumen, unmodified, in all its ways, over HTTP and gRPC.
+"""`make perf-analyzer`: NVIDIA's load generator, unmodified, in all its ways, over HTTP and gRPC.
 
 A developer's tool. perf_analyzer is the binary inside the tritonclient 2.47.0 wheel, the last one
 that runs on Debian 12's C library; it wants libb64 and CUDA's runtime library, but no GPU. All
