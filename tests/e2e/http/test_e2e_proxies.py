@@ -84,6 +84,58 @@ http://127.0.0.1:{front} {{
     }}
 }}
 """
+# HTTP/2 in front and behind; it asks for a certificate's name as well as for its authority.
+ENVOY: Final = """
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: 127.0.0.1, port_value: {front}}}}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": {manager}
+          stat_prefix: front
+          codec_type: AUTO
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes:
+              - match: {{prefix: /}}
+                route: {{cluster: lumen, timeout: 0s, host_rewrite_literal: localhost}}
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config:
+              "@type": {kinds}.filters.http.router.v3.Router
+  clusters:
+  - name: lumen
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": {kinds}.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {{http2_protocol_options: {{}}}}
+    load_assignment:
+      cluster_name: lumen
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {back}}}}}}}
+{transport}
+"""
+KINDS: Final = "type.googleapis.com/envoy.extensions"
+MANAGER: Final = KINDS + ".filters.network.http_connection_manager.v3.HttpConnectionManager"
+ENVOYS_TLS: Final = """
+    transport_socket:
+      name: envoy.transport_sockets.tls
+      typed_config:
+        "@type": {kinds}.transport_sockets.tls.v3.UpstreamTlsContext
+        sni: localhost
+        common_tls_context:
+          alpn_protocols: [h2]
+          validation_context:
+            trusted_ca: {{filename: {ca}}}
+            match_typed_subject_alt_names:
+            - san_type: DNS
+              matcher: {{exact: localhost}}
+"""
 
 
 def nginx(folder: Path, front: int, back: int, ca: str, is_tls: bool) -> list[str]:
@@ -110,6 +162,17 @@ def caddy(folder: Path, front: int, back: int, ca: str, is_tls: bool) -> list[st
         )
     )
     return [program, "run", "--adapter", "caddyfile", "--config", str(path)]
+
+
+def envoy(folder: Path, front: int, back: int, ca: str, is_tls: bool) -> list[str]:
+    """The same of Envoy, which does so too."""
+    program = needs.program("envoy")
+    path = folder / "envoy.yaml"
+    words = {"front": front, "back": back, "kinds": KINDS, "manager": MANAGER}
+    transport = ENVOYS_TLS.format(ca=ca, kinds=KINDS) if is_tls else ""
+    path.write_text(ENVOY.format(transport=transport, **words))
+    flags = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]
+    return [program, "-c", str(path), *flags]
 
 
 @contextlib.contextmanager
@@ -144,7 +207,7 @@ def inputs(array: np.ndarray) -> list[Any]:
     return [made]
 
 
-@pytest.fixture(params=[nginx, caddy])
+@pytest.fixture(params=[nginx, caddy, envoy])
 def dial(
     serve: Serve, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Callable[[bool], contextlib.AbstractContextManager[tuple[Server, int]]]:
