@@ -45,6 +45,7 @@ MPMC, SPSC, SCQ = "parts/queue_mpmc.c", "parts/queue_spsc.c", "parts/queue_scq.c
 NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
 WORKER, IO, DUE, REPLY = "work/worker.c", "io.c", "io_due.c", "flow/reply.c"
 THREADS = "flow/threads.c"
+TLS, TLS_TURN = "flow/tls.c", "flow/tls_turn.c"
 ADVANCE, SUBMIT, REST = "flow/advance.c", "flow/submit.c", "flow/rest.c"
 JOBS, NODE, NODE_H = "work/jobs.c", "flow/node.c", "flow/node.h"
 SEQUENCES = "models/sequences.c"
@@ -594,6 +595,29 @@ MUTANTS = (
         "(wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&\n                   outcome != LM_OUTCOME_OVERDUE))",
         "(wanted)",
         "send-token",
+    ),
+    # greeted connections
+    Mutant("greeted: nobody rings", TLS, "        lm_ring_wake(to->ring);\n", "", "greeted"),
+    Mutant(
+        "greeted: rings before it pushes",
+        TLS,
+        "        if (!lm_spsc_push(&to->tls->greeted, fd)) continue;\n        lm_ring_wake(to->ring);\n",
+        "        lm_ring_wake(to->ring);\n        if (!lm_spsc_push(&to->tls->greeted, fd)) continue;\n",
+        "greeted",
+    ),
+    Mutant(
+        "greeted: a full ring counts as given",
+        TLS,
+        "if (!lm_spsc_push(&to->tls->greeted, fd)) continue;",
+        "(void)lm_spsc_push(&to->tls->greeted, fd);",
+        "greeted-tight",
+    ),
+    Mutant(
+        "greeted: one a turn",
+        TLS_TURN,
+        "while (io->tls && lm_spsc_pop(&io->tls->greeted, &fd))",
+        "if (io->tls && lm_spsc_pop(&io->tls->greeted, &fd))",
+        "greeted",
     ),
     # naive
     Mutant(

@@ -122,7 +122,9 @@ static const struct scenario *nth(uint32_t n) {
     n -= scenarios_steal_count;
     if (n < scenarios_line_count) return &scenarios_line[n];
     n -= scenarios_line_count;
-    return n < scenarios_sequences_count ? &scenarios_sequences[n] : NULL;
+    if (n < scenarios_sequences_count) return &scenarios_sequences[n];
+    n -= scenarios_sequences_count;
+    return n < scenarios_greeted_count ? &scenarios_greeted[n] : NULL;
 }
 
 static int replay(const char *name, bool weak, const char *text) {

@@ -7,6 +7,7 @@
 #include "work/worker.h"
 
 void real_give_back(struct lm_io *io, uint32_t slot);
+void real_drain(struct lm_shared *shared);
 void real_look(struct lm_io *io);
 void real_take_returns(struct lm_io *io);
 int real_wait_for_work(struct lm_io *io, struct lm_completion *completions);

@@ -20,8 +20,10 @@ struct scenario {
 };
 
 extern const struct scenario scenarios_queue[], scenarios_sleep[], scenarios_flow[],
-    scenarios_rest[], scenarios_steal[], scenarios_line[], scenarios_sequences[];
+    scenarios_rest[], scenarios_steal[], scenarios_line[], scenarios_sequences[],
+    scenarios_greeted[];
 extern const uint32_t scenarios_queue_count, scenarios_sleep_count, scenarios_flow_count,
-    scenarios_rest_count, scenarios_steal_count, scenarios_line_count, scenarios_sequences_count;
+    scenarios_rest_count, scenarios_steal_count, scenarios_line_count, scenarios_sequences_count,
+    scenarios_greeted_count;
 
 #endif
