@@ -26,7 +26,7 @@ SERVER_HELLO: Final = 2
 # Descriptions of alerts (RFC 8446, section 6).
 UNEXPECTED, BAD_MAC, OVERFLOW, FAILURE = 10, 20, 22, 40
 ILLEGAL, DECODE, DECRYPT, VERSION, FALLBACK = 47, 50, 51, 70, 86
-MISSING, NO_NAME, NO_PROTOCOL = 109, 112, 120
+NO_RENEGOTIATION, MISSING, NO_NAME, NO_PROTOCOL = 100, 109, 112, 120
 # Extensions (RFC 8446, section 4.2).
 NAME, GROUPS, ALGORITHMS, PROTOCOLS, PSK, VERSIONS, MODES, SHARE = 0, 10, 13, 16, 41, 43, 45, 51
 
@@ -346,3 +346,29 @@ def test_a_broken_message(server: Server, port: int, files: tls.Files, fault: st
         assert client.done
         assert (told.value.level, told.value.description) == (2, alert)
         expect(server, files, before, "tls_failed")
+
+
+# ---- renegotiation ----
+
+
+def renegotiate(client: TLSConnection) -> None:
+    """Sends a ClientHello in the keys of a connection that is greeted."""
+    for _ in client._sendMsg(Message(HANDSHAKE, bytearray(hello()[5:]))):
+        pass
+
+
+def test_renegotiation_is_refused(server: Server, port: int) -> None:
+    """Row 50. By a warning; a client that does nothing else is sent away."""
+    with socket.create_connection(("127.0.0.1", port), wire.TIMEOUT_S) as plain:
+        client = TLSConnection(plain)
+        client.handshakeClientCert(settings=settings(TLS12), serverName="localhost")
+        renegotiate(client)
+        with pytest.raises(TLSRemoteAlert) as told:
+            client.read(1, 1)
+        assert (told.value.level, told.value.description) == (1, NO_RENEGOTIATION)
+    with Canary(server), socket.create_connection(("127.0.0.1", port), wire.TIMEOUT_S) as plain:
+        client = TLSConnection(plain)
+        client.handshakeClientCert(settings=settings(TLS12), serverName="localhost")
+        with pytest.raises((OSError, TLSRemoteAlert)):  # noqa: PT012 -- whichever it meets first
+            for _ in range(100_000):
+                renegotiate(client)
