@@ -138,7 +138,7 @@ test-python-3: dev
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
 	@$(MAKE) -s --no-print-directory -j12 --output-sync=target $(E2E)
 
-E2E = e2e-http e2e-operate-1 e2e-operate-2 e2e-models-2 e2e-native e2e-models-1 e2e-docs epoll-operate epoll-native epoll-http epoll-models e2e-pictures
+E2E = e2e-http-1 e2e-http-2 e2e-operate-1 e2e-operate-2 e2e-models-2 e2e-native e2e-models-1 e2e-docs epoll-operate epoll-native epoll-http epoll-models e2e-pictures
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 DOCS_E2E = tests/e2e/operate/test_e2e_docs.py
 .PHONY: $(E2E)
@@ -148,8 +148,12 @@ e2e-operate-1: dev
 	@$(PYTEST) -p no:cacheprovider $(filter-out $(DOCS_E2E),$(wildcard tests/e2e/operate/test_e2e_[a-l]*.py))
 e2e-operate-2: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/operate/test_e2e_[m-z]*.py
-e2e-http e2e-native e2e-pictures: e2e-%: dev
+e2e-native e2e-pictures: e2e-%: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/$*
+e2e-http-1: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/http/test_e2e_h*.py
+e2e-http-2: dev
+	@$(PYTEST) -p no:cacheprovider $(wildcard tests/e2e/http/test_e2e_[a-gi-z]*.py)
 e2e-models-1: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/models/test_e2e_[a-h]*.py
 e2e-models-2: dev

@@ -50,6 +50,12 @@ def pytest_make_collect_report() -> Iterator[None]:
     _judge(outcome.get_result())  # type: ignore[attr-defined]
 
 
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: the collector need not look at it again and again, nor
+    in what is forked."""
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Each skipped test by name, with its reason; tools/fresh.py reads these lines."""
     for report in terminalreporter.stats.get("skipped", []):
