@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import queue
 from pathlib import Path
+from typing import Any
 
 import graphs
 import harness
 import numpy as np
 import pytest
+import tritonclient.grpc as triton
+import tritons
 import web
 from conftest import Serve
 from graphs import INT64, tensor
@@ -56,6 +60,41 @@ def test_a_configuration_of_triton(serve: Serve, tmp_path: Path) -> None:
         section = http.query(web.get("/v2/models/sums/config")).json()["sequence_batching"]
     assert section["oldest"]["max_candidate_sequences"] == 3
     assert section["max_sequence_idle_microseconds"] == 5_000_000
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_tritons_client_over_grpc(serve: Serve, tmp_path: Path, streams: bool) -> None:
+    """As its examples do it: sequences side by side, one call for each request or one for
+    all."""
+    folder = repository(tmp_path / "models", PBTXT)
+    server = serve({"models": [], "repository": {"paths": [str(folder)]}})
+    values = {"x": np.array([[1, 2]], "<f4"), "at": np.array([0], "<i8")}
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    found: dict[str, list[list[float]]] = {}
+    with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        if streams:
+            client.start_stream(lambda result, error: answers.put((result, error)))
+        for turn in range(4):
+            for which in (1000, 1001):
+                asked = client.async_stream_infer if streams else client.infer
+                result = asked(
+                    "sums",
+                    tritons.inputs_of(triton, values),
+                    request_id=str(which),
+                    sequence_id=which,
+                    sequence_start=turn == 0,
+                    sequence_end=turn == 3,
+                )
+                if streams:
+                    result, error = answers.get(timeout=harness.SETTLE_S)
+                    assert error is None
+                found.setdefault(result.get_response().id, []).append(
+                    result.as_numpy("y").ravel().tolist()
+                )
+        if streams:
+            client.stop_stream()
+    expected = [[101.0 + turn, 202.0 + 2 * turn] for turn in range(4)]
+    assert found == dict.fromkeys(("1000", "1001"), expected)
 
 
 WARMUP = """
