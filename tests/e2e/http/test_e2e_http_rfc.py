@@ -360,8 +360,9 @@ def test_curl_in_its_shortest_form(town: Town) -> None:
     assert "takes 64 bytes of FP32, found 0: send them with curl --data-binary @FILE" in body
 
 
-def test_kserves_client(town: Town) -> None:
-    """KServe's own client, where it is installed.
+@pytest.mark.parametrize("over", ["http", "grpc"])
+def test_kserves_client(town: Town, over: str) -> None:
+    """KServe's own clients, where they are installed.
 
     What it reads of a body is also in test_e2e_http_routes.py. It is no dependency of the tests: it
     brings some 400 MB of others along.
@@ -369,20 +370,26 @@ def test_kserves_client(town: Town) -> None:
     if importlib.util.find_spec("kserve") is None:
         absent("kserve")
     kserve = importlib.import_module("kserve")
-    base = f"http://127.0.0.1:{town.server.port}"
+    url = f"127.0.0.1:{town.server.port}"
+    base = [f"http://{url}"] if over == "http" else []  # a gRPC client has it from the beginning
 
     async def ask() -> list[object]:
-        client = kserve.InferenceRESTClient(kserve.RESTConfig(protocol="v2"))
+        client = (
+            kserve.InferenceGRPCClient(url)
+            if over == "grpc"
+            else kserve.InferenceRESTClient(kserve.RESTConfig(protocol="v2"))
+        )
         tensor = kserve.InferInput("x", [1, 16], "FP32")
         found: list[object] = [
-            await client.is_server_live(base),
-            await client.is_server_ready(base),
-            await client.is_model_ready(base, "double"),
+            await client.is_server_live(*base),
+            await client.is_server_ready(*base),
+            await client.is_model_ready(*base, "double"),
         ]
         for binary in (True, False):
             tensor.set_data_from_numpy(X, binary_data=binary)
             request = kserve.InferRequest("double", [tensor])
-            answer = await client.infer(base, request, model_name="double")
+            named = {"model_name": "double"} if over == "http" else {}
+            answer = await client.infer(*base, request, **named)
             found.append((answer.outputs[0].as_numpy() == X + X).all())
         await client.close()
         return found
