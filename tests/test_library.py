@@ -26,15 +26,15 @@ from lumen_uring.settings import schema as settings
 from lumen_uring.settings import types as setting_types
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADER = ROOT / "c" / "include" / "lumen.h"
+INCLUDE = ROOT / "c" / "include"
+HEADER = INCLUDE / "lumen_load.h"  # which has the other one
+HEADERS_TEXT = "".join((INCLUDE / name).read_text() for name in ("lumen.h", HEADER.name))
 
 
 def compile_c(directory: Path, source: str, *options: str) -> Path:
     code, result = directory / "t.c", directory / "t.out"
     code.write_text(source)
-    subprocess.run(
-        ["gcc", "-I", str(HEADER.parent), *options, "-o", str(result), str(code)], check=True
-    )
+    subprocess.run(["gcc", "-I", str(INCLUDE), *options, "-o", str(result), str(code)], check=True)
     return result
 
 
@@ -58,7 +58,7 @@ def test_the_mirrors_are_what_the_compiler_makes_of_the_header(tmp_path: Path) -
             )
     program = compile_c(
         tmp_path,
-        '#include <stdio.h>\n#include "lumen.h"\nint main(void) {' + "".join(lines) + "}\n",
+        f'#include <stdio.h>\n#include "{HEADER.name}"\nint main(void) {{' + "".join(lines) + "}\n",
     )
     printed = subprocess.run([str(program)], capture_output=True, check=True, text=True).stdout
     compiled: library.Layout = {}
@@ -69,7 +69,7 @@ def test_the_mirrors_are_what_the_compiler_makes_of_the_header(tmp_path: Path) -
 
 
 def test_constants_are_those_of_the_header() -> None:
-    text = HEADER.read_text()
+    text = HEADERS_TEXT
     values = {name: int(value) for name, value in re.findall(r"(LUMEN_\w+) = (-?\d+)", text)}
     values["LUMEN_ABI_VERSION"] = int(re.findall(r"#define LUMEN_ABI_VERSION (\d+)u", text)[0])
     assert structs.ABI_VERSION == values["LUMEN_ABI_VERSION"]
@@ -95,7 +95,7 @@ def test_constants_are_those_of_the_header() -> None:
     for kind in ("COUNTER", "GAUGE", "HISTOGRAM", "MODEL_HISTOGRAM"):
         assert getattr(stats_structs, f"FIELD_{kind}") == values[f"LUMEN_FIELD_{kind}"]
     assert f'LUMEN_STATS_MAGIC "{stats_structs.STATS_MAGIC.decode()}"' in text
-    limits = (HEADER.parents[1] / "src" / "base" / "limits.h").read_text()
+    limits = (INCLUDE.parent / "src" / "base" / "limits.h").read_text()
     assert f"LM_TENSOR_NAME_BYTES_MAX = {setting_types.DIM_NAME_BYTES_MAX + 1}," in limits
     assert "LM_SERVER_NAME_BYTES_MAX = 65," in limits
     assert "{1,64}" in settings._SERVER_NAME_PATTERN
@@ -116,7 +116,7 @@ def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> N
     )
     printed = subprocess.run([str(program)], capture_output=True, check=True, text=True).stdout
     header = {row[0]: row[1:] for row in (line.split(" ", 3) for line in printed.splitlines())}
-    enumerators = dict(re.findall(r"(LUMEN_\w+) = (-?\d+)", HEADER.read_text()))
+    enumerators = dict(re.findall(r"(LUMEN_\w+) = (-?\d+)", HEADERS_TEXT))
     ranges, choices = {}, 0
     of_models = (("models", name, field) for name, field, _limits in config_struct.ordinary())
     for section, name, field in (*config_struct.crossing(), *of_models):
@@ -137,7 +137,7 @@ def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> N
 
 
 def test_every_function_of_the_header_has_its_types() -> None:
-    declared = re.findall(r"LUMEN_API [\w ]+?[ *](lumen_\w+)\(", HEADER.read_text())
+    declared = re.findall(r"LUMEN_API [\w ]+?[ *](lumen_\w+)\(", HEADERS_TEXT)
     assert [name for name, _restype, _argtypes in functions.FUNCTIONS] == declared
 
 
@@ -173,7 +173,7 @@ def ctype(declared: str) -> Any:
 
 def test_every_function_and_every_field_has_the_headers_type() -> None:
     """Sizes are compared when the library is loaded; signs, floats and pointers are not."""
-    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
+    text = re.sub(r"/\*.*?\*/", "", HEADERS_TEXT, flags=re.DOTALL)
     found = {name: (restype, argtypes) for name, restype, argtypes in functions.FUNCTIONS}
     for result, name, inside in re.findall(
         r"LUMEN_API ([\w ]+?[ *]+)(lumen_\w+)\((.*?)\);", text, re.DOTALL

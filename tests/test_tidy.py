@@ -58,7 +58,7 @@ HEADER_LINES_MAX = 250
 
 # Several sources behind one header.
 HEADER_OF = {
-    "base/abi.c": "lumen.h",
+    "base/abi.c": "lumen_load.h",
     "dialects/native_reply.c": "dialects/native.h",
     "engine/dense_avx2.c": "engine/dense_x86.h",
     "engine/dense_avx512.c": "engine/dense_x86.h",

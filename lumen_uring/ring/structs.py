@@ -1,4 +1,4 @@
-"""ctypes mirrors of the public structs and constants of c/include/lumen.h.
+"""ctypes mirrors of the public structs and constants of c/include/.
 
 Used by library.py, which compares every field's offset and size with the library's own table at
 load, by engine.py and by stats.py. Holds declarations only; it never calls anything.

@@ -4,7 +4,7 @@
 #include <limits.h>
 
 #include "check.h"
-#include "lumen.h"
+#include "lumen_load.h"
 
 enum { FUNCTIONS_MAX = 64, NAME_MAX_BYTES = 64 };
 
@@ -105,10 +105,10 @@ static bool has_name(const struct names *names, const char *name) {
     return false;
 }
 
-/* The functions that lumen.h declares: LUMEN_API, then the name before the bracket. */
-static void read_header(struct names *names) {
+/* The functions that a public header declares: LUMEN_API, then the name before the bracket. */
+static void read_header(const char *name, struct names *names) {
     char path[PATH_MAX + 64], line[512];
-    snprintf(path, sizeof path, "%s/../../include/lumen.h", here);
+    snprintf(path, sizeof path, "%s/../../include/%s", here, name);
     FILE *file = fopen(path, "re");
     CHECK_AT("%.120s", path);
     CHECK(file != NULL);
@@ -143,7 +143,8 @@ static void exports(void) {
     snprintf(path, sizeof path, "%s/../release/liblumen_uring.so", here);
     if (access(path, R_OK) != 0)
         check_skip("test_abi", "the table is right; no release library to look at: make lib");
-    read_header(&declared);
+    read_header("lumen.h", &declared);
+    read_header("lumen_load.h", &declared);
     CHECK(declared.count >= 10);
     if (!read_library(path, &exported))
         check_skip("test_abi", "the table is right; no nm to list the exports");

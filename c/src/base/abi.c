@@ -2,7 +2,7 @@
  * compared with this library before it is trusted. */
 #include <stddef.h>
 
-#include "lumen.h"
+#include "lumen_load.h"
 
 #define WHOLE(type) {#type, "", 0, sizeof(type)}
 #define FIELD(type, field) {#type, #field, offsetof(type, field), sizeof(((type *)0)->field)}

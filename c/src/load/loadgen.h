@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "base/native_codec.h"
-#include "lumen.h"
+#include "lumen_load.h"
 #include "ring/ring.h"
 #include "tls/session.h"
 
