@@ -250,7 +250,7 @@ text-clients: dev ## LangChain and LlamaIndex, unmodified, against Lumen (fetche
 http-live: dev ## a small HTTP reply from Lumen and from nginx (needs wrk and nginx)
 	@$(BENCH).peers.http_live
 
-perf-analyzer: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches 20 MB once)
+perf-analyzer: dev ## NVIDIA's perf_analyzer against Lumen, in ten ways (fetches 20 MB once)
 	@$(BENCH).peers.perf_analyzer
 
 # Best on an idle machine: what is compared are a few percent of p99.

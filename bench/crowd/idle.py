@@ -4,9 +4,8 @@ A developer's tool. By kind, a server with a crowd and the same without one: thi
 connections one after the other, each asks once for the server's health and then says nothing. Bytes
 are of the server's own memory (`Pss_Anon`), what grew divided by the connections: without an entry
 of its table, 192 bytes, where a large table's pages were there before. Beside them a few
-connections ask for SqueezeNet in a closed loop, in turns on both servers; that ratio and the noise
-of two servers without a crowd are c10k.py's. `make c10k` has the kernel's bytes and the connects a
-second.
+connections ask for SqueezeNet in a closed loop, in turns on both servers. `make c10k` also says how
+far two servers without a crowd differ, the kernel's bytes, and the connects a second.
 """
 
 from __future__ import annotations
@@ -122,8 +121,7 @@ def measure(kind: str, folder: Path, options: argparse.Namespace) -> list[str]:
         port = tls_port if protocol else crowded.port
         connect = _connector(port, protocol, folder / "idle.crt")
         turns.round(crowded, quiet, 0, "one round before")  # what grows with the first requests
-        first = stack.enter_context(_open(connect, asked, answer))
-        first.settimeout(_TIMEOUT_S)
+        stack.enter_context(_open(connect, asked, answer))
         time.sleep(_SETTLE_S)
         turns = Turns(shape)
         before = user_bytes(crowded.pid)

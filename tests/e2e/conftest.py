@@ -12,6 +12,7 @@ from pathlib import Path
 
 import graphs
 import pytest
+import tls
 from harness import Server
 from town import Town
 
@@ -34,6 +35,12 @@ def _library_is_built(c_library: None) -> None:
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """XDG_CACHE_HOME of every process the tests start."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tls.Files:
+    """A certificate and its authority, for servers that speak TLS."""
+    return tls.make(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="session")

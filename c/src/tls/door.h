@@ -7,7 +7,8 @@
  * it is greeted. It runs beside the pinned threads, with less weight than they have.
  *
  * Bounds: LM_TLS_HANDSHAKES_MAX at a time, of which the oldest makes room once it has had
- * LM_TLS_LEAST_MS; server.header_timeout_ms each; LM_TLS_GREETING_BYTES from a client.
+ * LM_TLS_LEAST_MS; server.header_timeout_ms each; LM_TLS_GREETING_BYTES from a client, and as many
+ * that are discarded of one that was told why it is refused.
  */
 #ifndef LM_TLS_DOOR_H
 #define LM_TLS_DOOR_H

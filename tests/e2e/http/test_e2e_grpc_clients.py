@@ -36,11 +36,6 @@ LATE: Final = np.array([20_000])  # products, which take much longer than a call
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tls.Files:
-    return tls.make(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
 def server(
     cache: Path, files: tls.Files, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

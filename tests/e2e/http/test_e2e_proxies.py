@@ -165,7 +165,7 @@ def caddy(folder: Path, front: int, back: int, ca: str, is_tls: bool) -> list[st
 
 
 def envoy(folder: Path, front: int, back: int, ca: str, is_tls: bool) -> list[str]:
-    """The same of Envoy, which does so too."""
+    """The same of Envoy, which speaks HTTP/2 to the server, too."""
     program = needs.program("envoy")
     path = folder / "envoy.yaml"
     words = {"front": front, "back": back, "kinds": KINDS, "manager": MANAGER}

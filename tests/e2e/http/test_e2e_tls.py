@@ -59,11 +59,6 @@ def models(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tls.Files:
-    return tls.make(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
 def server(
     cache: Path, files: tls.Files, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

@@ -127,11 +127,6 @@ HELLOS: Final[dict[str, tuple[bytes, int]]] = {
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tls.Files:
-    return tls.make(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
 def server(
     cache: Path, files: tls.Files, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

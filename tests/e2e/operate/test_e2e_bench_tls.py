@@ -25,11 +25,6 @@ BLOCK = np.arange(1 << 20, dtype="<f4")  # 4 MiB: more than a socket takes at on
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tls.Files:
-    return tls.make(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
 def server(
     cache: Path, files: tls.Files, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

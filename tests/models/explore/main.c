@@ -109,22 +109,24 @@ static bool run_scenario(const struct scenario *scenario, bool full, uint32_t bo
     return good;
 }
 
+static const struct {
+    const struct scenario *list;
+    const uint32_t *count;
+} groups[] = {
+    {scenarios_queue, &scenarios_queue_count},
+    {scenarios_sleep, &scenarios_sleep_count},
+    {scenarios_flow, &scenarios_flow_count},
+    {scenarios_rest, &scenarios_rest_count},
+    {scenarios_steal, &scenarios_steal_count},
+    {scenarios_line, &scenarios_line_count},
+    {scenarios_sequences, &scenarios_sequences_count},
+    {scenarios_greeted, &scenarios_greeted_count},
+};
+
 static const struct scenario *nth(uint32_t n) {
-    if (n < scenarios_queue_count) return &scenarios_queue[n];
-    n -= scenarios_queue_count;
-    if (n < scenarios_sleep_count) return &scenarios_sleep[n];
-    n -= scenarios_sleep_count;
-    if (n < scenarios_flow_count) return &scenarios_flow[n];
-    n -= scenarios_flow_count;
-    if (n < scenarios_rest_count) return &scenarios_rest[n];
-    n -= scenarios_rest_count;
-    if (n < scenarios_steal_count) return &scenarios_steal[n];
-    n -= scenarios_steal_count;
-    if (n < scenarios_line_count) return &scenarios_line[n];
-    n -= scenarios_line_count;
-    if (n < scenarios_sequences_count) return &scenarios_sequences[n];
-    n -= scenarios_sequences_count;
-    return n < scenarios_greeted_count ? &scenarios_greeted[n] : NULL;
+    for (size_t g = 0; g < sizeof groups / sizeof groups[0]; n -= *groups[g++].count)
+        if (n < *groups[g].count) return &groups[g].list[n];
+    return NULL;
 }
 
 static int replay(const char *name, bool weak, const char *text) {

@@ -39,7 +39,7 @@ static struct lm_tls_session sessions[CLIENTS_MAX];
 static uint32_t taken[CLIENTS_MAX], refused[CLIENTS_MAX];
 static bool is_draining;
 
-/* What the I/O thread reads of a connection is what the other thread wrote last. */
+/* The I/O thread must read of a connection whatever the other thread wrote last. */
 void lm_accept_greeted(struct lm_io *same, int fd) {
     struct lm_tls_session *session = lm_tls_door_session(&door, fd);
     (void)same;
