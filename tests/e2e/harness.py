@@ -398,23 +398,13 @@ class Server:
             self.kill()
         assert code == 0, f"exit status {code}: {self.errors}"
         self.check_errors()
-        assert not self._has_left_figures(), f"{self.stats_path} was left behind"
-
-    def _has_left_figures(self) -> bool:
-        """Another test's server may have got the port since then, and the name with it."""
-        from lumen_uring.errors import StatsError
-        from lumen_uring.ring.stats import read
-
-        try:
-            return read(self.stats_path).pid == self.pid
-        except (OSError, StatsError):
-            return False
+        assert not has_figures(self.stats_path, self.pid), f"{self.stats_path} was left behind"
 
     def kill(self) -> None:
         if self.alive:
             self.process.kill()
             self.process.wait()
-            self.stats_path.unlink(missing_ok=True)
+            remove_figures(self.stats_path, self.pid)
 
     def _has_started(self) -> bool:
         if self.process.poll() is not None:
@@ -434,6 +424,24 @@ class Server:
         for entry in description["models"]:  # type: ignore[attr-defined]
             self.models[entry["name"]] = entry["index"]
         return description
+
+
+def has_figures(path: Path, pid: int) -> bool:
+    """Whether a statistics file is that process's: another test's server may have got the port since
+    it ended, and the name with it."""
+    from lumen_uring.errors import StatsError
+    from lumen_uring.ring.stats import read
+
+    try:
+        return read(path).pid == pid
+    except (OSError, StatsError):
+        return False
+
+
+def remove_figures(path: Path, pid: int) -> None:
+    """The statistics file of a server that was killed."""
+    if has_figures(path, pid):
+        path.unlink()
 
 
 class Canary:

@@ -45,7 +45,7 @@ def raw_server(
     finally:
         process.kill()
         process.wait()
-        Path(f"/dev/shm/lumen-{port}").unlink(missing_ok=True)
+        harness.remove_figures(Path(f"/dev/shm/lumen-{port}"), process.pid)
 
 
 def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
