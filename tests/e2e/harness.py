@@ -427,8 +427,8 @@ class Server:
 
 
 def has_figures(path: Path, pid: int) -> bool:
-    """Whether a statistics file is that process's: another test's server may have got the port since
-    it ended, and the name with it."""
+    """Whether a statistics file is that process's: another server may have got the port since it
+    ended, and the name with it."""
     from lumen_uring.errors import StatsError
     from lumen_uring.ring.stats import read
 
