@@ -354,7 +354,8 @@ def _validate(draft: _Draft) -> Config | None:
         for key, value in draft.data.items()
     }
     models = data.get("models", ())
-    if not models and isinstance(models, (list, tuple)) and not _repositories(data):
+    others = _repositories(data) or data.get("upstreams")
+    if not models and isinstance(models, (list, tuple)) and not others:
         none = "an empty list" if "models" in data else "nothing"
         draft.report(("models",), Config.model_fields["models"].description or "", none)
     try:

@@ -241,7 +241,7 @@ def test_lumens_own_metrics() -> None:
 SUMS: dict[tuple[str, str], str] = {
     ("lumen_requests_accepted_total", ""): "io.requests",
     ("lumen_requests_total", "ok"): "io.requests_ok worker.requests_ok",
-    ("lumen_requests_total", "error"): "io.requests_error worker.requests_error",
+    ("lumen_requests_total", "error"): "io.requests_error worker.requests_error upstream.failed",
     ("lumen_requests_total", "shed"): (
         "io.requests_refused worker.requests_overloaded worker.requests_expired"
     ),
@@ -274,6 +274,17 @@ SUMS: dict[tuple[str, str], str] = {
         for name in ("full", "resumed", "plain", "refused", "late", "left", "crowded", "failed")
     },
     ("lumen_tls_handshakes_total", "unknown_client"): "tls.unknown_clients",
+    **{
+        ("lumen_upstream_requests_total", name): f"upstream.{name}"
+        for name in ("ok", "failed", "gone")
+    },
+    ("lumen_upstream_dials_total", "asked"): "upstream.dials",
+    ("lumen_upstream_dials_total", "failed"): "upstream.undialed",
+    ("lumen_upstream_events_total", "retry"): "upstream.retries",
+    ("lumen_upstream_events_total", "ejection"): "upstream.ejections",
+    ("lumen_network_bytes_total", "upstream"): "upstream.bytes",
+    ("lumen_upstream_connections", ""): "gauge.upstream_connections",
+    ("lumen_upstream_requests_in_flight", ""): "gauge.upstream_in_flight",
     ("lumen_network_bytes_total", "in"): "io.bytes_in",
     ("lumen_network_bytes_total", "out"): "io.bytes_out worker.bytes_out",
     ("lumen_runs_total", "all"): "worker.runs",
@@ -331,7 +342,7 @@ SCALED = {
 
 def test_every_sample_is_the_sum_of_its_own_words() -> None:
     """Each word has a bit of its own: one too many, too few or in another's place is seen."""
-    owners = ("io", "worker", "gauge", "worker_gauge", "model", "tls")
+    owners = ("io", "worker", "gauge", "worker_gauge", "model", "tls", "upstream")
     bits: dict[str, dict[str, int]] = {owner: {} for owner in owners}
     times = [word for word, _unit in SCALED.values()]
     for one in [*" ".join(SUMS.values()).split(), "model.overdue", *(f"model.{t}" for t in times)]:
@@ -339,9 +350,9 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
         # A float of the page holds 53 bits; the words of I/O threads and workers are added.
         bits[owner].setdefault(word, 1 << (len(bits[owner]) + (37 if owner == "worker" else 0)))
     assert max(bits["io"].values()) < 1 << 37
-    for word, bit in bits["tls"].items():  # two bits each: none is another's
-        bits["io"][f"tls_{word}"] = 5 * bit
-    bits["tls"] = {word: 5 * bit for word, bit in bits["tls"].items()}
+    for group, pattern in (("tls", 5), ("upstream", 9)):  # two bits each: none is another's
+        bits[group] = {word: pattern * bit for word, bit in bits[group].items()}
+        bits["io"] |= {f"{group}_{word}": bit for word, bit in bits[group].items()}
     # More requests have begun than ended, and more were queued than have left.
     bits["io"]["requests"] = 1 << 51
     bits["model"] |= {"queued": 1 << 40, "last_ms": 1_700_000_000_123, "long_run_us": 2900}

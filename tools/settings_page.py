@@ -23,6 +23,7 @@ from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.sizes import format_size
 from lumen_uring.settings.text import TextConfig
 from lumen_uring.settings.tls import CertificateConfig, TlsConfig
+from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, UpstreamConfig
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
@@ -50,6 +51,9 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
         "Entries of `ensembles`. [GUIDE.md](GUIDE.md#models-one-after-the-other) has examples.",
     ),
     "step": (model_settings.StepConfig, "Entries of an ensemble's `steps`."),
+    "upstreams": (UpstreamConfig, "Entries of `upstreams`. [GATEWAY.md](GATEWAY.md) has examples."),
+    "timeouts": (TimeoutsConfig, "An upstream's `timeouts`."),
+    "retry": (RetryConfig, "An upstream's `retry`."),
     "image": (ImageConfig, "A model's `image`: what becomes of files of pictures."),
     "sequences": (
         SequencesConfig,
@@ -62,6 +66,7 @@ _NESTED: Final = {
     "models": ("image", "sequences", "text"),
     "experts": ("expert", "experts"),  # the inner keys first
     "ensembles": ("step", "ensembles"),
+    "upstreams": ("timeouts", "retry", "upstreams"),
 }
 _HEAD: Final = """\
 # Settings
@@ -127,6 +132,8 @@ def page(text: str) -> str:
 
 def _default(field: Any) -> str:
     value = field.default
+    if field.default_factory is not None:
+        return "`{}`"
     if value is PydanticUndefined:
         return "must be given"
     if value is None:

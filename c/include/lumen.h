@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 14u
+#define LUMEN_ABI_VERSION 15u
 
 enum {
     LUMEN_OK = 0,
@@ -102,6 +102,8 @@ enum {
     LUMEN_KEYS_MAX = 256,
     LUMEN_HOSTS_MAX = 32,
     LUMEN_CERTIFICATES_MAX = 32,
+    LUMEN_UPSTREAMS_MAX = 16,
+    LUMEN_UPSTREAM_ADDRESSES_MAX = 16,
     LUMEN_PROVIDERS_MAX = 8, /* of a model */
     LUMEN_PROVIDER_OPTIONS_MAX = 64
 };
@@ -443,6 +445,10 @@ typedef struct lumen_model_config {
     uint32_t declared_count;
     const uint32_t *preferred; /* a batch of so many rows waits for no more, 1..256 each */
     uint32_t preferred_count;
+    uint32_t upstream; /* 1 + the index of the upstream that serves it, of which `upstream_model` is
+                        * the model's name there; `path` and what is about tensors is not looked at.
+                        * 0: it is served here */
+    const char *upstream_model;
 } lumen_model_config;
 #undef LUMEN_SETTING_MEMBER
 
@@ -498,6 +504,31 @@ typedef struct lumen_tls_config {
     const lumen_certificate *certificates; /* the first: for clients that name no host of others */
     const char *client_ca; /* PEM: the authorities of clients' certificates; NULL: none */
 } lumen_tls_config;
+
+/* Where an upstream listens. */
+typedef struct lumen_upstream_address {
+    const char *ip;   /* IPv4 or IPv6 */
+    const char *host; /* what the Host header says */
+    const char *path; /* that its paths begin with: "" or such as /proxy */
+    uint32_t port;
+    uint32_t reserved;
+} lumen_upstream_address;
+
+/* An upstream: servers elsewhere that serve the same models, over HTTP/1.1. */
+typedef struct lumen_upstream_config {
+    const char *name;          /* 1..63 bytes */
+    const char *authorization; /* what the Authorization header says; NULL: there is none */
+    const lumen_upstream_address *addresses;
+    uint32_t address_count; /* 1..LUMEN_UPSTREAM_ADDRESSES_MAX */
+    uint32_t connections;   /* that each I/O thread opens at the start and keeps, to each address */
+    uint32_t in_flight;     /* requests at a time; then 503. Of all I/O threads */
+    uint32_t connect_ms;    /* patience: for a connection, */
+    uint32_t first_byte_ms; /* for the first byte of an answer, */
+    uint32_t silence_ms;    /* for the next one, */
+    uint32_t total_ms;      /* for the last one */
+    uint32_t retries;       /* of a request, at another address, before its answer began: 0 or 1 */
+    double retry_share;     /* such requests among all: 0.0 to 1.0 */
+} lumen_upstream_config;
 
 /* The content of a certificate. */
 typedef struct lumen_certificate_info {
@@ -660,6 +691,10 @@ LUMEN_API int lumen_set_metrics_port(lumen_server *server, uint32_t port);
  * certificates and authorities, from the next handshake on; the ports stay. Everything is copied.
  * On an error nothing has changed. LUMEN_E_UNSUPPORTED: the system has no OpenSSL 3. */
 LUMEN_API int lumen_set_tls(lumen_server *server, const lumen_tls_config *config);
+/* Before lumen_start: an upstream, whose models are then added with lumen_add_model. Everything is
+ * copied. */
+LUMEN_API int lumen_add_upstream(lumen_server *server, const lumen_upstream_config *upstream,
+                                 uint32_t *index_out);
 /* Reads the content of a certificate; any thread. Only `certificate` and `source` are looked at. */
 LUMEN_API int lumen_look_at_certificate(const lumen_certificate *certificate,
                                         lumen_certificate_info *info_out);

@@ -14,6 +14,7 @@
 #include "base/topology.h"
 #include "dialects/http.h"
 #include "dialects/http2.h"
+#include "dialects/upstream.h"
 #include "flow/accept.h"
 #include "flow/advance.h"
 #include "flow/answer_cache.h"
@@ -59,6 +60,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (!code) code = lm_spsc_open(&io->assigned, LM_ASSIGNED_MAX);
     if (shared->worker_count > shared->thread_count)
         io->inline_worker = &shared->workers[shared->thread_count + index];
+    io->dialed_max = lm_upstreams_links_max(&shared->upstreams);
     if (!code) code = lm_connections_open(io, connections);
     if (!code) code = lm_held_open(&io->held, connections);
     if (code) return code;
@@ -73,6 +75,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (!code) code = lm_http_open(io);
     if (!code) code = lm_http2_open(io, connections);
     if (!code) code = lm_tls_open(io);
+    if (!code) code = lm_upstreams_open(io);
     for (uint32_t m = 0; !code && m < io->models->count; m++)
         code = lm_io_model_open(io, io->models->models[m]);
     return code;
@@ -104,6 +107,7 @@ void lm_io_close(struct lm_io *io) {
     free(io->scrap);
     lm_http_close(io);
     lm_http2_close(io);
+    lm_upstreams_shut(io);
     io->requests = NULL;
     io->scrap = NULL;
 }
@@ -146,7 +150,7 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
     case LM_OP_READABLE: readable(io, completion); break;
     case LM_OP_SEND: sent(io, completion); break;
-    case LM_OP_CONNECT: /* the server dials nobody */
+    case LM_OP_CONNECT: lm_upstream_connected(io, completion); break;
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */
     }
@@ -178,6 +182,7 @@ static void publish_gauges(struct lm_io *io) {
     lm_store_relaxed_u64(&counters->connections_parked, io->connections_parked);
     lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
     lm_store_relaxed_u64(&counters->in_flight, io->in_flight);
+    lm_store_relaxed_u64(&counters->upstream_connections, io->dialed_open);
     lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
 }
 

@@ -3,6 +3,7 @@
 
 #include "dialects/grpc_stream.h"
 #include "dialects/http_errands.h"
+#include "dialects/upstream.h"
 #include "flow/accept.h"
 #include "flow/answer_cache.h"
 #include "flow/eviction.h"
@@ -148,6 +149,7 @@ static const struct duty {
     {.sleep_ns = memory_ns, .run = unmap},
     {.sleep_ns = drain_ns, .run = drain},
     {.sleep_ns = lm_grpc_watch_ns, .run = lm_grpc_look_at_watched},
+    {.sleep_ns = lm_upstream_due_ns, .run = lm_upstream_due},
     {.run = answer_errands}, /* the control thread wakes this one */
 };
 enum { DUTIES = sizeof duties / sizeof duties[0] };

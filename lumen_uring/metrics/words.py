@@ -78,7 +78,10 @@ LEFT: Final = ("ok", "failed", "unfit", "expired", "gone", "overdue")
 Words = tuple[tuple[str, str], ...]
 OUTCOMES: Final[tuple[tuple[str, Words], ...]] = (
     ("ok", (("io", "requests_ok"), ("worker", "requests_ok"))),
-    ("error", (("io", "requests_error"), ("worker", "requests_error"))),
+    (
+        "error",
+        (("io", "requests_error"), ("worker", "requests_error"), ("io", "upstream_failed")),
+    ),
     (
         "shed",
         (
@@ -150,12 +153,38 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
         ),
     ),
     (
+        "lumen_upstream_requests",
+        "Requests for models of upstreams by their end. ok: the answer was passed on, whatever it "
+        "says. failed: there was none, or not all of it. gone: the client left before it had its "
+        "answer",
+        "outcome",
+        tuple((one, (("io", f"upstream_{one}"),)) for one in ("ok", "failed", "gone")),
+    ),
+    (
+        "lumen_upstream_dials",
+        "Connections to upstreams that were asked for: opened, or failed",
+        "result",
+        (("asked", (("io", "upstream_dials"),)), ("failed", (("io", "upstream_undialed"),))),
+    ),
+    (
+        "lumen_upstream_events",
+        "Requests that were sent again to another address or over a new connection (retry), and "
+        "addresses that were left alone because their requests had failed (ejection)",
+        "event",
+        (
+            ("retry", (("io", "upstream_retries"),)),
+            ("ejection", (("io", "upstream_ejections"),)),
+        ),
+    ),
+    (
         "lumen_network_bytes",
-        "Bytes received from clients (in) and sent to clients (out)",
+        "Bytes received from clients (in), sent to clients (out), and received from upstreams "
+        "(upstream)",
         "direction",
         (
             ("in", (("io", "bytes_in"),)),
             ("out", (("io", "bytes_out"), ("worker", "bytes_out"))),
+            ("upstream", (("io", "upstream_bytes"),)),
         ),
     ),
     (
@@ -217,6 +246,18 @@ GAUGES: Final = (
     ("lumen_regions", "Regions of memory that clients share with the server now", "io", "regions"),
     ("lumen_region_bytes", "Bytes of these regions", "io", "region_bytes"),
     ("lumen_requests_admitted", "Requests that hold a slot now", "io", "in_flight"),
+    (
+        "lumen_upstream_connections",
+        "Connections to upstreams that are open now",
+        "io",
+        "upstream_connections",
+    ),
+    (
+        "lumen_upstream_requests_in_flight",
+        "Requests that upstreams have now",
+        "io",
+        "upstream_in_flight",
+    ),
     ("lumen_response_cache_entries", "Answers in the response cache now", "io", "cache_entries"),
     ("lumen_response_cache_bytes", "Bytes that these take", "io", "cache_bytes"),
     (

@@ -70,7 +70,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
             problems.add("repository.load", f"models that are there ({known})", repr(name))
     if len(entries) > MODELS_MAX:
         _leave_out(entries, problems)
-    if not entries and not problems.lines and control == "none":
+    if not (entries or config.upstreams or problems.lines) and control == "none":
         problems.add("repository.paths", "at least one model", "none")
     expanded = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
     if not problems.lines:

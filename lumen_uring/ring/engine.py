@@ -22,11 +22,12 @@ from lumen_uring.ring.live_models import LiveModels
 from lumen_uring.ring.model_structs import native_experts, native_steps
 from lumen_uring.ring.processes import Isolated, Processes
 from lumen_uring.ring.ranges import u32
+from lumen_uring.ring.upstreams import Upstreams
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
 
 
-class Engine(Description, LiveModels, Errands, Processes, Tls):
+class Engine(Description, LiveModels, Errands, Processes, Tls, Upstreams):
     """A server of the C library: open, add models, start, stop, wait, close.
 
     Args:
@@ -98,16 +99,6 @@ class Engine(Description, LiveModels, Errands, Processes, Tls):
             lasts = cache_path if path.is_relative_to("/proc") and cache_path else path
             self.isolated.append(Isolated(index, model, lasts, cache_path))
         return index
-
-    def _add(self, native: structs.LumenModelConfig) -> int:
-        index = ctypes.c_uint32()
-        self._check(
-            self._library.lumen_add_model(
-                self._open_handle(), ctypes.byref(native), ctypes.byref(index)
-            )
-        )
-        self._indexes[native.name.decode()] = index.value
-        return index.value
 
     def add_experts(
         self,

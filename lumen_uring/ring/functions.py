@@ -9,7 +9,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from typing import Final
 
-from lumen_uring.ring import stats_structs, structs
+from lumen_uring.ring import stats_structs, structs, upstream_structs
 
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": structs.LumenKeyConfig,
@@ -34,6 +34,8 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_declared": structs.LumenDeclared,
     "lumen_certificate": structs.LumenCertificate,
     "lumen_tls_config": structs.LumenTlsConfig,
+    "lumen_upstream_address": upstream_structs.LumenUpstreamAddress,
+    "lumen_upstream_config": upstream_structs.LumenUpstreamConfig,
     "lumen_certificate_info": structs.LumenCertificateInfo,
     "lumen_process": structs.LumenProcess,
     "lumen_slot_class": structs.LumenSlotClass,
@@ -69,6 +71,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_set_metrics_port", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_set_tls", ctypes.c_int, (_Server, ctypes.POINTER(structs.LumenTlsConfig))),
+    (
+        "lumen_add_upstream",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(upstream_structs.LumenUpstreamConfig), ctypes.POINTER(c_uint32)),
+    ),
     (
         "lumen_look_at_certificate",
         ctypes.c_int,

@@ -18,6 +18,7 @@ class Handle:
     _library: ctypes.CDLL
     _handle: ctypes.c_void_p | None  # None: it is closed
     _process: int  # that opened it
+    _indexes: dict[str, int]  # of the models that were added, by name
 
     def _open_handle(self) -> ctypes.c_void_p:
         if self._handle is None:
@@ -34,3 +35,14 @@ class Handle:
             text = sentence.decode("utf-8", "replace") or f"The engine refused ({name})."
             raise EngineError(text, result)
         return result
+
+    def _add(self, native: structs.LumenModelConfig) -> int:
+        """Adds a model before the start. Returns its index on the wire."""
+        index = ctypes.c_uint32()
+        self._check(
+            self._library.lumen_add_model(
+                self._open_handle(), ctypes.byref(native), ctypes.byref(index)
+            )
+        )
+        self._indexes[native.name.decode()] = index.value
+        return index.value

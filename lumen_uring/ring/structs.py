@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 14
+ABI_VERSION: Final = 15
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -278,6 +278,8 @@ MODEL_FIELDS: Final[list[tuple[str, Any]]] = [
     ("declared_count", c_uint32),
     ("preferred", ctypes.POINTER(c_uint32)),
     ("preferred_count", c_uint32),
+    ("upstream", c_uint32),
+    ("upstream_model", c_char_p),
 ]
 
 

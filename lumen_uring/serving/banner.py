@@ -69,8 +69,10 @@ def banner(
     if config.server.unix_socket is not None:
         mode = f"{config.server.unix_socket_mode:04o}"
         lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")
+    elsewhere = _elsewhere(config)
     for model, entry in zip(config.served(), description["models"], strict=True):
-        lines += _of_model(model, entry)
+        where = elsewhere.get(model.name)
+        lines += [f"  model    {model.name}: {where}"] if where else _of_model(model, entry)
     cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
     sizes = [entry.slot_bytes for entry in info.slot_classes]
     span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
@@ -106,6 +108,15 @@ def announce(journal: Journal, lines: list[str], notes: tuple[str, ...], config:
             journal.log("warning", note)
     for one in config.broken:
         journal.log("warning", f"model {one.name}: not served: {one.reason}")
+
+
+def _elsewhere(config: Config) -> dict[str, str]:
+    """Of each model of an upstream, its name there and where that is."""
+    return {
+        here: f"{there} of upstream {name} ({', '.join(entry.urls)})"
+        for name, entry in config.upstreams.items()
+        for here, there in entry.models.items()
+    }
 
 
 def _of_model(model: ModelConfig, entry: dict[str, Any]) -> list[str]:
@@ -150,10 +161,14 @@ def _next_step(config: Config, models: list[dict[str, Any]], port: int) -> str:
     entry = models[0]
     name = entry["name"]
     url = f"{base}/models/{name}"
+    if name in _elsewhere(config):
+        asked = {"model": name, "messages": [{"role": "user", "content": "Hello"}]}
+        said = json.dumps(asked, separators=(",", ":"))
+        return f"curl{header} '{base.removesuffix('/v2')}/v1/chat/completions' -d '{said}'"
     served = next((model for model in config.models if model.name == name), None)
     if served is not None and served.text is not None:
-        path, asked = _of_texts(served.text)
-        said = json.dumps({"model": served.base, **asked}, separators=(",", ":"))
+        path, of_task = _of_texts(served.text)
+        said = json.dumps({"model": served.base, **of_task}, separators=(",", ":"))
         return f"curl{header} '{base.removesuffix('/v2')}{path}' -d '{said}'"
     tensors = [_zeros(tensor) for tensor in entry["inputs"]]
     declared = served.origin.declared if served and served.origin else ()

@@ -32,6 +32,7 @@ from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.description import EngineInfo
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
+from lumen_uring.serving import upstreams
 from lumen_uring.serving.banner import announce, banner, warnings
 from lumen_uring.serving.certificates import Certificates, of_settings
 from lumen_uring.serving.logs import Journal
@@ -89,6 +90,11 @@ def check(config: Config) -> list[str]:
         *(f"model {model.name}: {path}" for model, path, _names in files),
         *(f"experts {entry.name}" for entry in config.experts),
         *(f"ensemble {entry.name}" for entry in config.ensembles),
+        *(
+            f"model {here}: {there} of upstream {name}"
+            for name, entry in config.upstreams.items()
+            for here, there in entry.models.items()
+        ),
         *(f"not served: {one.name}: {one.reason}" for one in config.broken),
         *(f"note: {note}" for note in notes),
     ]
@@ -327,6 +333,10 @@ def _load_models(
             loading.add_ensemble(engine, config, ensemble, loaded)
         except (ConfigError, EngineError) as error:
             problems.append((ensemble.name, error))
+    for name, upstream in config.upstreams.items():
+        yield f"of upstream {name}"
+        places, key = upstreams.addresses(name, upstream), upstreams.key(name, upstream)
+        engine.add_upstream(name, upstream, places, key)
     kept = [model for model in config.models if model.name in loaded]
     try:
         compared = loading.check_declared(engine, kept)

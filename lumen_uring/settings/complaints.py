@@ -30,6 +30,7 @@ from lumen_uring.settings.schema import (
 )
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.text import TextConfig
+from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, UpstreamConfig
 
 _Path = tuple["str | int", ...]
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
@@ -45,6 +46,8 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "sequences": SequencesConfig,
     "text": TextConfig,
     "image": ImageConfig,
+    "timeouts": TimeoutsConfig,
+    "retry": RetryConfig,
 }
 _INNER: Final[dict[type[BaseModel], type[BaseModel]]] = {
     ExpertsConfig: ExpertConfig,
@@ -65,9 +68,11 @@ def field_path(loc: _Path) -> _Path:
     """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
     if loc[:1] + loc[2:3] in (("experts", "experts"), ("ensembles", "steps")):
         depth = 5
-    elif loc[:1] == ("models",) and loc[2:3] in (("sequences",), ("image",), ("text",)):
+    elif (loc[:1] == ("models",) and loc[2:3] in (("sequences",), ("image",), ("text",))) or (
+        loc[:1] == ("upstreams",) and loc[2:3] in (("timeouts",), ("retry",))
+    ):
         depth = 4
-    elif loc[:1] in (("models",), ("experts",), ("ensembles",)):
+    elif loc[:1] in (("models",), ("experts",), ("ensembles",), ("upstreams",)):
         depth = 3
     else:
         depth = 4 if loc[1:2] == ("keys",) else 2
@@ -77,13 +82,18 @@ def field_path(loc: _Path) -> _Path:
 
 def _is_mapping(path: _Path) -> bool:
     of_model = len(path) == 3 and path[0] == "models" and path[2] in _MAPPINGS
-    return of_model or (len(path) == 5 and path[4] in ("inputs", "outputs"))
+    of_upstream = len(path) == 3 and path[0] == "upstreams" and path[2] == "models"
+    return of_model or of_upstream or (len(path) == 5 and path[4] in ("inputs", "outputs"))
 
 
 def expected(path: _Path) -> str:
     """What a setting takes, as its field says."""
     path = next((path[:depth] for depth in (3, 5) if _is_mapping(path[:depth])), path)
     model: type[BaseModel] = Config
+    if path[:1] == ("upstreams",) and len(path) > 1:  # each has a name
+        model, path = UpstreamConfig, path[2:]
+    if not path:
+        return "a mapping with urls and models"
     for depth, step in enumerate(path):
         if isinstance(step, int):
             if depth == len(path) - 1:

@@ -12,6 +12,7 @@ from lumen_uring.settings import providers, sequences, text
 from lumen_uring.settings.key_checks import Report
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
+from lumen_uring.settings.types import MODELS_MAX
 
 
 def check_names(data: dict[str, Any], report: Report) -> None:
@@ -37,6 +38,14 @@ def check_names(data: dict[str, Any], report: Report) -> None:
                 found = f"{name!r}, the name of {first[name]} too"
                 report((section, index, "name"), "a name of its own", found)
             first.setdefault(name, f"{what} {index}")
+    upstreams = data.get("upstreams")
+    for upstream, entry in upstreams.items() if isinstance(upstreams, dict) else ():
+        models = entry.get("models") if isinstance(entry, dict) else None
+        for name in models if isinstance(models, dict) else ():
+            if name in first:
+                found = f"{name!r}, the name of {first[name]} too"
+                report(("upstreams", upstream, "models", name), "a name of its own", found)
+            first.setdefault(name, f"a model of upstream {upstream}")
 
 
 def check_together(config: Config, report: Report) -> None:
@@ -97,6 +106,7 @@ def check_together(config: Config, report: Report) -> None:
         report(("engine", "batch_delay_us"), "0 without batches", found)
     for index in range(len(config.models)):
         _check_model(config, index, report)
+    _check_upstreams(config, report)
 
 
 def _check_model(config: Config, index: int, report: Report) -> None:
@@ -124,6 +134,17 @@ def _check_model(config: Config, index: int, report: Report) -> None:
         place = ("models", index, "fix_dims", name)
         report(place, "a dimension that max_dims does not name", found)
     _check_providers(model, index, report)
+
+
+def _check_upstreams(config: Config, report: Report) -> None:
+    """Reports upstreams with two keys, and more models than there may be."""
+    for name, entry in config.upstreams.items():
+        if entry.key_env is not None and entry.key_file is not None:
+            found = f"{entry.key_file} beside key_env {entry.key_env}"
+            report(("upstreams", name, "key_file"), "null beside key_env", found)
+    count = len(config.served())
+    if config.upstreams and count > MODELS_MAX:
+        report(("upstreams",), f"at most {MODELS_MAX} models in all", f"{count}")
 
 
 def _check_providers(model: ModelConfig, index: int, report: Report) -> None:

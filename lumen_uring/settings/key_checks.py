@@ -65,6 +65,10 @@ def _check_keys(
         for _index, model in _mappings(data.get(section))
     ]
     known += [model.name for model in all_models or () if model.name not in known]
+    upstreams = data.get("upstreams")
+    for entry in upstreams.values() if isinstance(upstreams, dict) else ():
+        models = entry.get("models") if isinstance(entry, dict) else None
+        known += models if isinstance(models, dict) else ()
     names: dict[str, int] = {}
     tokens: dict[str, int] = {}
     for index, key in _mappings(server.get("keys")):

@@ -36,6 +36,10 @@ def of(data: Mapping[str, Any]) -> Iterator[Place]:
         for index, one in enumerate(certificates if isinstance(certificates, list) else ()):
             for name in ("cert", "key") if isinstance(one, dict) else ():
                 yield ("server", "tls", "certificates", index, name)
+    upstreams = data.get("upstreams")
+    for name, upstream in upstreams.items() if isinstance(upstreams, dict) else ():
+        if isinstance(upstream, dict):
+            yield ("upstreams", name, "key_file")
     repository = data.get("repository")
     folders = repository.get("paths") if isinstance(repository, dict) else None
     for index in range(len(folders) if isinstance(folders, list) else 0):

@@ -65,6 +65,8 @@ def plan(current: Config, wanted: Config) -> Plan:
     server = section("server", current.server, wanted.server, may)
     engine = section("engine", current.engine, wanted.engine, _ENGINE)
     section("repository", current.repository, wanted.repository, ())
+    if current.upstreams != wanted.upstreams:
+        refused.append("upstreams cannot change without a restart: they stay.")
     log = section("log", current.log, wanted.log, _LOG)
 
     config = current.model_copy(

@@ -32,6 +32,8 @@ from lumen_uring.settings.types import (
     as_tuple,
     no_nul,
 )
+from lumen_uring.settings.upstreams import EXPECTED as UPSTREAMS_EXPECTED
+from lumen_uring.settings.upstreams import Upstreams
 
 IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
 NODES_MAX: Final = 8  # LUMEN_NODES_MAX
@@ -313,6 +315,7 @@ class Config(Section):
         max_length=MODELS_MAX,
         description="a list of virtual models, each with a name and steps",
     )
+    upstreams: Upstreams = Field(default={}, description=UPSTREAMS_EXPECTED)
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _broken: tuple[Broken, ...] = PrivateAttr(default=())
 
@@ -370,7 +373,9 @@ class Config(Section):
     def served(self) -> tuple[ModelConfig, ...]:
         """The settings of all that clients may ask for, in the order of the wire's indexes."""
         virtual = [self.virtual(entry) for entry in self.experts]
-        return (*self.models, *virtual, *(self.ensemble(entry) for entry in self.ensembles))
+        ensembles = (self.ensemble(entry) for entry in self.ensembles)
+        elsewhere = (model for entry in self.upstreams.values() for model in entry.served())
+        return (*self.models, *virtual, *ensembles, *elsewhere)
 
     def ensemble(self, entry: EnsembleConfig) -> ModelConfig:
         """The settings of an ensemble as those of a model.

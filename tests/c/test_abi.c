@@ -67,6 +67,8 @@ static void table_covers_all(void) {
                    {"lumen_state", sizeof(lumen_state)},
                    {"lumen_declared", sizeof(lumen_declared)},
                    {"lumen_sequences_config", sizeof(lumen_sequences_config)},
+                   {"lumen_upstream_address", sizeof(lumen_upstream_address)},
+                   {"lumen_upstream_config", sizeof(lumen_upstream_config)},
                    {"lumen_text_config", sizeof(lumen_text_config)}};
     uint32_t version = 0, count = 0, row = 0, found = 0;
     const lumen_abi_field *table = lumen_abi(&version, &count);

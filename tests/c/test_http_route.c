@@ -107,6 +107,9 @@ static const struct found {
     {"POST", "/v2/models/m/trace/setting", LM_ROUTE_TRACE_SETTING, "m", ANY},
     {"GET", "/v2/logging", LM_ROUTE_LOGGING, "", ANY},
     {"POST", "/v2/logging", LM_ROUTE_LOGGING, "", ANY},
+    {"POST", "/v1/chat/completions", LM_ROUTE_CHAT, "", ANY},
+    {"POST", "/v1/completions", LM_ROUTE_COMPLETIONS, "", ANY},
+    {"POST", "/v1/responses", LM_ROUTE_RESPONSES, "", ANY},
     {"POST", "/v1/embeddings", LM_ROUTE_EMBEDDINGS, "", ANY},
     {"POST", "/embeddings", LM_ROUTE_EMBEDDINGS, "", ANY},
     {"POST", "/", LM_ROUTE_TEXTS, "", ANY},
@@ -370,6 +373,9 @@ static void names_of_routes(void) {
                                         "rerank",
                                         "rerank",
                                         "rerank",
+                                        "chat",
+                                        "completions",
+                                        "responses",
                                         "entities"};
     enum { NAMES = sizeof names / sizeof names[0] };
     _Static_assert((int)NAMES == (int)LM_ROUTE_COUNT, "each has a word");

@@ -81,15 +81,19 @@ def _of_words(snapshot: Snapshot) -> Iterator[str]:
         ("rows", "rows"),
         ("runs", "runs"),
     ):
-        yield from _equal(of_models, _models(snapshot, of_models), worker[of_thread])
-    answered = worker["requests_ok"] + io["cache_hits"]
+        elsewhere = io["upstream_gone"] if of_models == "gone" else 0
+        yield from _equal(of_models, _models(snapshot, of_models), worker[of_thread] + elsewhere)
+    answered = worker["requests_ok"] + io["cache_hits"] + io["upstream_ok"]
     yield from _equal("ok", _models(snapshot, "ok"), answered)
     for word in ("hits", "misses"):
         yield from _equal(f"cache {word}", _models(snapshot, f"cache_{word}"), io[f"cache_{word}"])
     unfit = worker["requests_bad"] + worker["requests_too_large"]
     refused = unfit + worker["requests_overloaded"]
     yield from _equal("unfit bodies, busy sequences", _models(snapshot, "unfit"), refused)
-    yield from _equal("failed", _models(snapshot, "failed"), worker["requests_error"] - unfit)
+    failed = worker["requests_error"] - unfit + io["upstream_failed"]
+    yield from _equal("failed", _models(snapshot, "failed"), failed)
+    elsewhere = sum(io[f"upstream_{end}"] for end in ("ok", "failed", "gone"))
+    yield from _equal("requests of upstreams", elsewhere, io["upstream_requests"])
     for model, values in snapshot.models.items():
         left = sum(values[w] for w in ("ok", "failed", "unfit", "expired", "gone", "overdue"))
         yield from _equal(f"{model}: handed to the workers", values["queued"], left)
@@ -107,12 +111,13 @@ def _sum_ns(histogram: Histogram) -> float:
 
 
 def _of_histograms(snapshot: Snapshot) -> Iterator[str]:
-    """Each request that a worker replied to is in them once, with the same times everywhere. A
-    cached answer has no time in a queue or a model."""
+    """Each request that a worker or an upstream replied to is in them once, with the same times
+    everywhere. A cached answer has no time in a queue or a model."""
     worker, stages = snapshot.counters["worker"], snapshot.histograms
     hits = snapshot.counters["io"]["cache_hits"]
     words = ("ok", "error", "overloaded", "expired")
     replied = sum(worker[f"requests_{word}"] for word in words)
+    replied += snapshot.counters["io"]["upstream_ok"] + snapshot.counters["io"]["upstream_failed"]
     yield from _equal("receive's histogram", stages["receive"].count, replied + hits)
     for stage in ("queue", "preprocess", "infer"):
         yield from _equal(f"{stage}'s histogram", stages[stage].count, replied)

@@ -183,6 +183,7 @@ class Figures:
             + io["requests_error"]
             + io["requests_refused"]
             + io["requests_gone"]
+            + io["upstream_failed"]
             + worker["requests_ok"]
             + worker["requests_error"]
             + worker["requests_overloaded"]
@@ -299,7 +300,11 @@ class Server:
 
     @property
     def fds(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        """Without those of connections to upstreams, which are kept."""
+        from lumen_uring.ring.stats import read
+
+        kept = read(self.stats_path).gauges["io"]["upstream_connections"]
+        return len(os.listdir(f"/proc/{self.pid}/fd")) - int(kept)
 
     @property
     def rss_bytes(self) -> int:

@@ -139,6 +139,10 @@ class Http2:
         elif isinstance(event, h2.events.ConnectionTerminated):
             self.end = (int(event.error_code), int(event.last_stream_id or 0))
 
+    def body_of(self, stream: int) -> bytes:
+        """What is here of an answer's body."""
+        return bytes(self._bodies.get(stream, b""))
+
     def wait(self, streams: Sequence[int]) -> list[Answer]:
         """The answers of these streams."""
         while not all(stream in self.answers for stream in streams):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import trustme
 import wire
+from harness import Server
 
 from lumen_uring.ring import certificates
 
@@ -96,6 +98,13 @@ def connect(
     except BaseException:
         plain.close()
         raise
+
+
+def port_of(server: Server) -> int:
+    """The port where it speaks TLS."""
+    found = re.search(r"TLS +on \S+:(\d+)", server.output)
+    assert found is not None, server.output
+    return int(found.group(1))
 
 
 class Pieces:

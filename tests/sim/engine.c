@@ -13,6 +13,7 @@
 #include "dialects/http2_state.h"
 #include "dialects/http_documents.h"
 #include "dialects/native.h"
+#include "dialects/upstream.h"
 #include "flow/accept.h"
 #include "flow/answer_cache.h"
 #include "flow/request_lists.h"
@@ -134,6 +135,7 @@ static void open_settings(void) {
     sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;
     sim_shared.dialects[LM_DIALECT_HTTP2] = &lm_http2;
     sim_shared.dialects[LM_DIALECT_GRPC] = &lm_grpc;
+    sim_shared.dialects[LM_DIALECT_UPSTREAM] = &lm_upstream;
     lm_shared_use_models(&sim_shared, &sim_models);
 }
 

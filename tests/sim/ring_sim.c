@@ -180,6 +180,12 @@ void lm_ring_poll(struct lm_ring *ring, int fd, uint32_t index, uint32_t generat
     (void)add_op(ring, LM_OP_READABLE, fd, index, generation);
 }
 
+void lm_ring_connect(struct lm_ring *ring, int fd, const struct sockaddr *address, socklen_t bytes,
+                     uint32_t index, uint32_t generation) {
+    (void)ring, (void)fd, (void)address, (void)bytes, (void)index, (void)generation;
+    SIM_CHECK(false, "a connection to an upstream: there are none");
+}
+
 void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,
                   uint32_t generation) {
     struct op *op = add_op(ring, LM_OP_SEND, fd, index, generation);

@@ -236,8 +236,8 @@ MUTANTS = (
     Mutant(
         "gone is not counted",
         CONNECTION,
-        "if (drop_request(io, connection)) count",
-        "if (!drop_request(io, connection)) count",
+        "if (drop_request(io, connection) &&",
+        "if (!drop_request(io, connection) &&",
     ),
     Mutant("waiting replies leak", ADVANCE, "        lm_reply_drop_waiting(io, connection);\n", ""),
     Mutant(

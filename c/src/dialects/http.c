@@ -14,10 +14,8 @@
 #include "dialects/http_refuse.h"
 #include "dialects/http_reply.h"
 #include "dialects/http_shm.h"
-#include "dialects/http_texts.h"
-#include "flow/submit.h"
+#include "dialects/upstream.h"
 #include "formats/oip_metadata.h"
-#include "work/carrier.h"
 
 /* The longest statistics there can be, whatever models come. */
 static size_t stats_bytes_max(void) {
@@ -59,12 +57,11 @@ void lm_http_close(struct lm_io *io) {
 
 /* ---- what flow/ asks ---- */
 
-void lm_http_body_received(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_request *request = &io->requests[connection->in.receiving];
-    lm_carrier_find_file(request);
-    if (!lm_http_body_names_model(connection->in.call.route) ||
-        lm_http_texts_received(io, connection, request))
-        lm_submit(io, connection, request);
+void lm_http_forget(struct lm_io *io, struct lm_connection *connection) {
+    lm_http_block_give(io, connection);
+    /* relaxed: this thread's own */
+    if (connection->in.call.exchange && lm_load_relaxed_u32(&connection->gone))
+        lm_upstream_client_left(io, connection);
 }
 
 uint64_t lm_http_bytes_expected(const struct lm_connection *connection) {

@@ -33,7 +33,8 @@ static void add_frame(struct lm_http2_carrier *http2, struct lm_http2_frame fram
 /* The head of a reply, which is at the message's beginning. Returns its bytes there; 0: the batch
  * is full. */
 static size_t add_head(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
-                       const struct msghdr *message, size_t all) {
+                       const struct lm_request *request, size_t all) {
+    const struct msghdr *message = &request->message;
     const char *head = message->msg_iov[0].iov_base;
     const char *end = memmem(head, message->msg_iov[0].iov_len, "\r\n\r\n", 4);
     uint8_t *at = http2->busy->heads + http2->busy->heads_used;
@@ -43,7 +44,7 @@ static size_t add_head(struct lm_http2_carrier *http2, struct lm_http2_stream *s
     const size_t bytes = lm_http2_reply_head(head, head_bytes, at + LM_HTTP2_FRAME_BYTES,
                                              room - LM_HTTP2_FRAME_BYTES);
     if (bytes == 0) return 0;
-    const uint8_t ends = head_bytes == all ? LM_HTTP2_END_STREAM : 0;
+    const uint8_t ends = head_bytes == all && !request->in_pieces ? LM_HTTP2_END_STREAM : 0;
     add_frame(http2, (struct lm_http2_frame){(uint32_t)bytes, stream->id, LM_HTTP2_HEADERS,
                                              (uint8_t)(LM_HTTP2_END_HEADERS | ends)});
     add_part(http2, at + LM_HTTP2_FRAME_BYTES, bytes);
@@ -155,18 +156,20 @@ static size_t add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32
         if (!stream->grpc.is_composed) return 0;
         if (!used) all = message_bytes(message);
     } else if (!stream->head_sent) {
-        used = add_head(http2, stream, message, all);
+        used = add_head(http2, stream, request, all);
         if (!stream->head_sent) return 0;
     }
     size_t count = all - used < data_room(http2, stream) ? all - used : data_room(http2, stream);
     if (room_of(http2) < CALL_ROOM) count = 0;
     const bool is_long = lm_grpc_is_long(stream);
     const bool has_trailers = stream->grpc.is_message && !is_long;
-    if (count > 0) {
+    /* The last piece of a reply may hold nothing: then its frame says the end alone. */
+    const bool is_end = all == 0 && !request->in_pieces && !is_call;
+    if (count > 0 || is_end) {
         uint8_t *header = http2->busy->heads + http2->busy->heads_used;
         add_frame(http2, (struct lm_http2_frame){0});
         count = add_bytes(http2, message, used, count, LM_HTTP2_BATCH_PARTS - TRAILERS_PARTS);
-        const bool ends = used + count == all && !is_call;
+        const bool ends = used + count == all && !is_call && !request->in_pieces;
         lm_http2_write_frame(header,
                              (struct lm_http2_frame){(uint32_t)count, stream->id, LM_HTTP2_DATA,
                                                      ends ? LM_HTTP2_END_STREAM : 0});
@@ -175,12 +178,13 @@ static size_t add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32
         http2->send_window -= (int64_t)count;
     }
     const bool is_last = used + count == all;
-    if (used + count == before) return 0;
+    if (used + count == before && !is_end) return 0;
     if (is_last && has_trailers) add_trailers(http2, stream);
     if (!piece) piece = &http2->busy->sent[http2->busy->sent_count++];
-    *piece = (struct lm_http2_piece){place, (uint32_t)(used + count), is_last,
-                                     is_last && !(is_long && stream->grpc.is_message)};
-    return used + count - before;
+    const bool has_more = (is_long && stream->grpc.is_message) || request->in_pieces;
+    *piece =
+        (struct lm_http2_piece){place, (uint32_t)(used + count), is_last, is_last && !has_more};
+    return used + count - before + is_end;
 }
 
 /* Fills the batch: the connection's own frames, then frames of replies in turn. false: there is

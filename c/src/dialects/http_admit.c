@@ -11,6 +11,7 @@
 #include "dialects/http_reply.h"
 #include "dialects/http_room.h"
 #include "dialects/http_texts.h"
+#include "dialects/upstream.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
 #include "flow/reply.h"
@@ -74,8 +75,9 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
 }
 
 /* The encoding of a body of which nothing is known but its route. */
-static uint8_t unread_encoding(const struct lm_http_call *call) {
-    return lm_http_is_texts(call->route)  ? LM_ENCODING_TEXTS
+static uint8_t unread_encoding(const struct lm_http_call *call, const struct lm_model *model) {
+    const bool is_text = lm_http_is_texts(call->route) || lm_model_is_elsewhere(model);
+    return is_text                        ? LM_ENCODING_TEXTS
            : lm_http_is_rows(call->route) ? LM_ENCODING_ROWS
                                           : LM_ENCODING_JSON;
 }
@@ -111,6 +113,9 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
     if (!lm_encodings[demand.encoding].slot_bytes(demand.model, &demand.sizes, body_bytes,
                                                   bytes_out))
         return false;
+    if (io->upstream && !lm_model_is_elsewhere(demand.model) &&
+        lm_http_body_names_model(connection->in.call.route))
+        *bytes_out += LM_UPSTREAM_SLOT_BYTES; /* the model that it names may be an upstream's */
     if (is_coded) {
         const bool is_twice = lm_coding_of_message(connection->in.call.coding) != LM_CODING_NONE;
         *bytes_out += 2 * LM_SLOT_ALIGN + lm_http_text_room(io, connection) + LM_OIP_PADDING;
@@ -233,7 +238,8 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
         return;
     }
     uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, demand.timeout_us);
-    if (!lm_gate_in_time(io, &demand, deadline_ns, &refusal)) {
+    if (!lm_model_is_elsewhere(demand.model) &&
+        !lm_gate_in_time(io, &demand, deadline_ns, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
     }
@@ -248,41 +254,59 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
     return lm_http_ask_raw(model, bytes, asked, &body->encoding, why, why_bytes);
 }
 
+/* What an upstream's model cannot be asked so. false: the request is refused. */
+static bool check_elsewhere(struct lm_io *io, struct lm_connection *connection) {
+    const struct lm_http_call *call = &connection->in.call;
+    if (!lm_http_may_go_elsewhere(call->route)) {
+        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
+                              "the model is served by an upstream: expected one of OpenAI's paths, "
+                              "/v1/rerank or /v2/models/NAME/infer over HTTP");
+        return false;
+    }
+    if (call->coding == LM_CODING_NONE) return true;
+    lm_refusal_count(io, LM_STATUS_BAD_REQUEST, call->model);
+    lm_http_refuse_code(io, connection, 415, "Accept-Encoding: identity\r\n",
+                        "Content-Encoding: expected identity for a model of an upstream");
+    return false;
+}
+
+/* Whether what the head says of the body can be. false: the request is refused. */
+static bool check_form(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_model *model, const struct body *body) {
+    const struct lm_http_call *call = &connection->in.call;
+    const bool is_coded = call->coding != LM_CODING_NONE;
+    const char *why = NULL;
+    if (lm_model_is_elsewhere(model) && !check_elsewhere(io, connection)) return false;
+    if (body->encoding != LM_ENCODING_JSON && call->route != LM_ROUTE_INFER &&
+        call->json_bytes != LM_HTTP_JSON_ABSENT)
+        why = "Inference-Header-Content-Length: rows and texts are JSON alone: binary tensors are "
+              "for /v2/models/NAME/infer";
+    else if (is_coded && call->json_bytes == 0)
+        why = "Content-Encoding: a raw binary request is taken as it is";
+    else if (call->json_bytes == LM_HTTP_JSON_BAD ||
+             (!call->chunked && !is_coded && call->json_bytes > 0 &&
+              (uint64_t)call->json_bytes > call->content_bytes))
+        why = "Inference-Header-Content-Length: expected one number of at most Content-Length";
+    if (why) lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST, why);
+    return !why;
+}
+
 void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->in.call;
     const struct lm_model *model = lm_model_set_find(io->models, call->model);
     struct lm_oip_request asked;
     struct lm_oip_lists lists;
     struct lm_refusal refusal;
-    struct body body = {.encoding = unread_encoding(call)};
+    struct body body = {.encoding = unread_encoding(call, model)};
     lm_oip_request_hold(&asked, &lists);
-    if (body.encoding != LM_ENCODING_JSON && call->json_bytes != LM_HTTP_JSON_ABSENT) {
-        lm_http_refuse_status(
-            io, connection, LM_STATUS_BAD_REQUEST,
-            "Inference-Header-Content-Length: rows and texts are JSON alone: binary "
-            "tensors are for /v2/models/NAME/infer");
-        return;
-    }
     const bool is_coded = call->coding != LM_CODING_NONE;
-    if (is_coded && call->json_bytes == 0) {
-        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
-                              "Content-Encoding: a raw binary request is taken as it is");
-        return;
-    }
-    if (call->json_bytes == LM_HTTP_JSON_BAD ||
-        (!call->chunked && !is_coded && call->json_bytes > 0 &&
-         (uint64_t)call->json_bytes > call->content_bytes)) {
-        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
-                              "Inference-Header-Content-Length: expected one number of at most "
-                              "Content-Length");
-        return;
-    }
+    if (!check_form(io, connection, model, &body)) return;
     const bool is_open = lm_http_body_names_model(call->route); /* its model: http_texts.h */
     if (!lm_gate_enter(io, is_open ? NULL : model, call->key, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
     }
-    if (is_coded) { /* its worker sees what it asks */
+    if (is_coded || lm_model_is_elsewhere(model)) { /* who runs it sees what it asks */
         start(io, connection, &body);
         return;
     }
@@ -360,28 +384,6 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
     start(io, connection, &body);
 }
 
-void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
-                           struct lm_request *request) {
-    const struct lm_body *body = &request->body;
-    request->payload_bytes = (uint32_t)body->bytes;
-    const bool is_coded = lm_carrier_of(request)->is_coded;
-    if ((!is_coded && body->json_bytes > (int64_t)body->bytes) || body->json_bytes == 0) {
-        /* The body is whole, so the connection can go on. */
-        connection->in.receiving = LM_NO_SLOT;
-        connection->in.call.chunked = false;
-        lm_slots_release(io, request);
-        lm_http_refuse_status(
-            io, connection, LM_STATUS_BAD_REQUEST,
-            "Inference-Header-Content-Length: expected at least 1 and at most the chunks' "
-            "bytes; a raw binary request needs a Content-Length");
-        return;
-    }
-    lm_carrier_find_file(request);
-    if (!lm_http_body_names_model(connection->in.call.route) ||
-        lm_http_texts_received(io, connection, request))
-        lm_submit(io, connection, request);
-}
-
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
     if (!is_served(io, connection)) return;
     struct lm_http_call *call = &connection->in.call;
@@ -389,7 +391,7 @@ void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_model *model = lm_model_set_find(io->models, call->model);
     struct lm_oip_request asked;
     struct lm_oip_lists lists;
-    struct body body = {.encoding = unread_encoding(call)};
+    struct body body = {.encoding = unread_encoding(call, model)};
     char unused[LM_TEXT_BYTES_MAX];
     size_t bytes = 0;
     lm_oip_request_hold(&asked, &lists);

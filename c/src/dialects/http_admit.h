@@ -15,9 +15,6 @@
 void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection);
 /* The JSON before the blobs is whole. */
 void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text);
-/* The chunked body of a request is whole. */
-void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
-                           struct lm_request *request);
 /* Tries again to find a slot for a request that waits for one. */
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection);
 /* The body is wanted: a client that waits to be asked for it is. */

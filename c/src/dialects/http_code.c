@@ -13,11 +13,14 @@ enum family { PLAIN, OPENAI, TEI, COHERE };
 
 static enum family family_of(uint8_t route) {
     static const uint8_t families[] = {
-        [LM_ROUTE_EMBEDDINGS] = OPENAI, [LM_ROUTE_TEXTS] = TEI,        [LM_ROUTE_EMBED] = TEI,
-        [LM_ROUTE_PREDICT_TEXT] = TEI,  [LM_ROUTE_SIMILARITY] = TEI,   [LM_ROUTE_RERANK] = TEI,
-        [LM_ROUTE_RERANK_V1] = COHERE,  [LM_ROUTE_RERANK_V2] = COHERE, [LM_ROUTE_ENTITIES] = TEI,
-        [LM_ROUTE_TOKENIZE] = TEI,      [LM_ROUTE_DECODE] = TEI,       [LM_ROUTE_INFO] = TEI,
-        [LM_ROUTE_EMBED_ALL] = TEI};
+        [LM_ROUTE_EMBEDDINGS] = OPENAI,  [LM_ROUTE_TEXTS] = TEI,
+        [LM_ROUTE_EMBED] = TEI,          [LM_ROUTE_PREDICT_TEXT] = TEI,
+        [LM_ROUTE_SIMILARITY] = TEI,     [LM_ROUTE_RERANK] = TEI,
+        [LM_ROUTE_RERANK_V1] = COHERE,   [LM_ROUTE_RERANK_V2] = COHERE,
+        [LM_ROUTE_ENTITIES] = TEI,       [LM_ROUTE_TOKENIZE] = TEI,
+        [LM_ROUTE_DECODE] = TEI,         [LM_ROUTE_INFO] = TEI,
+        [LM_ROUTE_EMBED_ALL] = TEI,      [LM_ROUTE_CHAT] = OPENAI,
+        [LM_ROUTE_COMPLETIONS] = OPENAI, [LM_ROUTE_RESPONSES] = OPENAI};
     return route < sizeof families ? (enum family)families[route] : PLAIN;
 }
 
@@ -51,6 +54,7 @@ static const char *openai_type(uint32_t code) {
     case 404: return "not_found_error";
     case 429: return "rate_limit_error";
     case 500:
+    case 502:
     case 503:
     case 504: return "server_error";
     }
@@ -107,6 +111,7 @@ const char *lm_http_reason(uint32_t code) {
         {431, "Request Header Fields Too Large"},
         {500, "Internal Server Error"},
         {501, "Not Implemented"},
+        {502, "Bad Gateway"},
         {503, "Service Unavailable"},
         {504, "Gateway Timeout"},
         {505, "HTTP Version Not Supported"},

@@ -147,6 +147,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .names_region = match.name_bytes > 0,
         .is_forwarded = head->is_forwarded,
         .from_page = lm_http_is_from_page(head),
+        .is_old = head->minor == 0,
     };
     connection->in.discard_bytes = head->content_length;
     if (!is_rpc && lm_coding_is_message(connection->in.call.coding))

@@ -11,6 +11,7 @@
 #include "dialects/http_refuse.h"
 #include "dialects/http_routes.h"
 #include "dialects/http_shm.h"
+#include "dialects/http_whole.h"
 #include "flow/timers.h"
 #include "wire/http_parser.h"
 
@@ -123,7 +124,7 @@ static size_t take_chunks(struct lm_io *io, struct lm_connection *connection, co
         *used_bytes += data.bytes;
         if (verdict != LM_HTTP_CHUNKS_DONE) continue;
         if (is_kept) {
-            lm_http_admit_chunked(io, connection, request);
+            lm_http_chunks_received(io, connection, request);
         } else {
             answer_dropped(io, connection);
         }

@@ -174,6 +174,12 @@ const char *lm_http_why_unready(const struct lm_io *io, uint32_t index,
     const struct lm_model *model = lm_model_set_find(io->models, index);
     if (lm_shared_is_leaving(io->shared)) return "the server is shutting down";
     if (io->worker_hangs) return "a model does not return";
+    if (model && lm_model_is_elsewhere(model)) {
+        /* relaxed: as the phase */
+        const bool is_down =
+            lm_load_relaxed_u32(&io->shared->upstreams.at[model->upstream - 1]->is_down);
+        return is_down ? "its upstream does not answer" : NULL;
+    }
     if (model) return lm_model_why_down(model, text, LM_TEXT_BYTES_MAX);
     /* relaxed: as the phase */
     const bool is_held = index == LM_NO_MODEL && lm_load_relaxed_u32(&io->shared->is_held);
@@ -275,6 +281,9 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_RERANK:
     case LM_ROUTE_RERANK_V1:
     case LM_ROUTE_RERANK_V2:
+    case LM_ROUTE_CHAT:
+    case LM_ROUTE_COMPLETIONS:
+    case LM_ROUTE_RESPONSES:
     case LM_ROUTE_ENTITIES: break;
     }
 }

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "dialects/http_refuse.h"
+#include "dialects/upstream_state.h"
 #include "flow/carrier.h"
 #include "flow/gate.h"
 #include "flow/slots.h"
 #include "formats/texts_find.h"
 #include "formats/texts_kinds.h"
 #include "formats/texts_request.h"
+#include "models/runner.h"
 #include "models/text_model.h"
 
 /* Of a path's models the one of this name, of whose versions the highest; `name` NULL: the first.
@@ -66,17 +68,34 @@ static bool refuse(struct lm_io *io, struct lm_connection *connection, struct lm
     return false;
 }
 
+/* Reads what an upstream has to be told. false: the body is none of OpenAI's, and is refused. */
+static bool read_asked(struct lm_io *io, struct lm_connection *connection,
+                       struct lm_request *request, struct lm_openai_request *asked) {
+    struct lm_refusal refusal = {.retry_after_s = 1};
+    refusal.status = lm_openai_read(io->upstream->parser, request->body.text, request->body.bytes,
+                                    asked, refusal.why, sizeof refusal.why);
+    return refusal.status == LM_STATUS_OK || refuse(io, connection, request, &refusal);
+}
+
+/* The name in the body; NULL: there is none, or no need of it. */
+static const char *find_name(const struct lm_request *request, uint32_t count, size_t *bytes_out) {
+    /* Of a compressed body its worker compares the name. */
+    if (count < 2 || lm_carrier_of(request)->is_coded) return NULL;
+    return lm_texts_find_model(request->body.text, request->body.bytes, bytes_out);
+}
+
 bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
-                            struct lm_request *request) {
+                            struct lm_request *request, struct lm_openai_request *asked) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_model_set *set = request->models;
     struct lm_refusal refusal = {.status = LM_STATUS_UNKNOWN_MODEL};
-    const char *name = NULL;
     size_t bytes = 0;
     uint32_t count = 0;
-    (void)find(set, call->route, NULL, 0, &count);
-    if (count > 1 && !lm_carrier_of(request)->is_coded) /* else its worker compares the name */
-        name = lm_texts_find_model(request->body.text, request->body.bytes, &bytes);
+    const struct lm_model *first = find(set, call->route, NULL, 0, &count);
+    bool is_read = lm_http_is_upstreams(call->route) || (first && lm_model_is_elsewhere(first));
+    if (is_read && !read_asked(io, connection, request, asked)) return false;
+    const char *name = is_read ? asked->model : find_name(request, count, &bytes);
+    if (is_read) bytes = asked->model_bytes;
     if (name) {
         const struct lm_model *model = find(set, call->route, name, bytes, &count);
         for (uint32_t m = 0; !model && m < set->count; m++) /* its worker says what it is for */
@@ -85,9 +104,18 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
                  "model '%.*s' is not found: GET /v1/models lists those that are",
                  (int)(bytes < 64 ? bytes : 64), name);
         if (!model) return refuse(io, connection, request, &refusal);
+        if (lm_http_is_upstreams(call->route) && !lm_model_is_elsewhere(model)) {
+            snprintf(refusal.why, sizeof refusal.why,
+                     "model '%s' is served here, and this path is for models of upstreams",
+                     model->name);
+            return refuse(io, connection, request, &refusal);
+        }
         lm_http_take_model(connection, model);
         request->model = model;
     }
+    if (lm_model_is_elsewhere(request->model) && !is_read &&
+        !read_asked(io, connection, request, asked))
+        return false;
     if (!may_use(io, call, request->model)) {
         refusal.status = LM_STATUS_UNAUTHORISED;
         snprintf(refusal.why, sizeof refusal.why, "this key may not use model '%s'",

@@ -5,6 +5,7 @@
 #define LM_DIALECTS_HTTP_TEXTS_H
 
 #include "flow/state.h"
+#include "formats/openai_request.h"
 
 static inline void lm_http_take_model(struct lm_connection *connection,
                                       const struct lm_model *model) {
@@ -15,9 +16,10 @@ static inline void lm_http_take_model(struct lm_connection *connection,
 /* The head is read: until the body says more, the request is for the first model that its path is
  * for. false: there is none, and it is refused. */
 bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection);
-/* The body is here: the request is for the model that it names. false: there is none, or its client
- * may not use it now, and the request is refused. */
+/* The body is here: the request is for the model that it names, and `asked` tells where, if that is
+ * an upstream's. false: there is none, or its client may not use it now, and the request is
+ * refused. */
 bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
-                            struct lm_request *request);
+                            struct lm_request *request, struct lm_openai_request *asked);
 
 #endif

@@ -128,6 +128,11 @@ enum lm_status lm_native_check(const struct lm_io *io, const struct lm_connectio
     }
     const struct lm_model *model = lm_model_set_find(io->models, request->model);
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    if (lm_model_is_elsewhere(model)) {
+        snprintf(why, why_bytes, "model '%s' is served by an upstream: ask for it over HTTP",
+                 model->name);
+        return LM_STATUS_BAD_REQUEST;
+    }
     const char *missing = encoding->missing ? encoding->missing(model) : NULL;
     if (missing) {
         snprintf(why, why_bytes, "encoding: model '%s' has no %s; send tensors (0), found %s (%u)",

@@ -72,6 +72,29 @@ void lm_access_log_admit(struct lm_io *io, const struct lm_connection *connectio
     find_key(io, connection, &request->client);
 }
 
+void lm_access_log_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
+                       uint32_t code) {
+    struct lm_trace_record row = {.id = request->id,
+                                  .started_ns = request->started_ns,
+                                  .receive_ns = request->received_ns - request->started_ns,
+                                  .queue_ns = request->popped_ns - request->received_ns,
+                                  .infer_ns = request->inferred_ns - request->preprocessed_ns,
+                                  .send_ns = sent_ns - request->inferred_ns,
+                                  .total_ns = sent_ns - request->started_ns,
+                                  .bytes = request->payload_bytes,
+                                  .rows = request->sizes.rows,
+                                  .expert = request->expert ? (uint16_t)(request->expert->index + 1)
+                                                            : (uint16_t)0,
+                                  .allocator = lm_slot_allocator(request->slot),
+                                  .model = (uint16_t)request->model->index,
+                                  .status = request->status};
+    if (io->shared->access_logged) lm_access_log_complete(request, &row);
+    if (code) row.code = (uint16_t)code;
+    lm_trace_push(&io->trace, &row);
+    /* relaxed: own words */
+    lm_store_relaxed_u64(&io->stats->io.traces_dropped, lm_load_relaxed_u64(&io->trace.dropped));
+}
+
 void lm_access_log_complete(const struct lm_request *request, struct lm_trace_record *row) {
     row->client = request->client;
     memcpy(row->why, request->why, sizeof row->why);

@@ -41,6 +41,10 @@ static inline void lm_access_log_refused(struct lm_io *io, const struct lm_conne
 /* I/O thread: keeps who asks with an admitted request, for the worker that answers it. */
 void lm_access_log_admit(struct lm_io *io, const struct lm_connection *connection,
                          struct lm_request *request);
+/* I/O thread: the row of an admitted request that it has answered, for the telemetry file too.
+ * `code`: HTTP's; 0: as its status says. */
+void lm_access_log_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
+                       uint32_t code);
 /* Worker: completes the row of a request it has answered. */
 void lm_access_log_complete(const struct lm_request *request, struct lm_trace_record *row);
 

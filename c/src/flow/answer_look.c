@@ -153,24 +153,7 @@ static void record(struct lm_io *io, const struct lm_request *request, uint64_t 
         lm_histogram_record(&stats->stages[LM_STAGE_TOTAL], total_ns);
         lm_model_histogram_record(&stats->models[model][LM_MODEL_STAGE_TOTAL], total_ns);
     }
-    if (!io->shared->traced) return;
-    struct lm_trace_record row = {.id = request->id,
-                                  .started_ns = request->started_ns,
-                                  .receive_ns = request->received_ns - request->started_ns,
-                                  .queue_ns = request->popped_ns - request->received_ns,
-                                  .send_ns = now_ns - request->inferred_ns,
-                                  .total_ns = total_ns,
-                                  .bytes = request->payload_bytes,
-                                  .rows = request->sizes.rows,
-                                  .expert = request->expert ? (uint16_t)(request->expert->index + 1)
-                                                            : (uint16_t)0,
-                                  .allocator = lm_slot_allocator(request->slot),
-                                  .model = (uint16_t)model,
-                                  .status = request->status};
-    if (io->shared->access_logged) lm_access_log_complete(request, &row);
-    lm_trace_push(&io->trace, &row);
-    /* relaxed: own words */
-    lm_store_relaxed_u64(&io->stats->io.traces_dropped, lm_load_relaxed_u64(&io->trace.dropped));
+    if (io->shared->traced) lm_access_log_own(io, request, now_ns, 0);
 }
 
 static void answer_request(struct lm_io *io, struct lm_request *request,

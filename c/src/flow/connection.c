@@ -53,7 +53,7 @@ void lm_connection_move(struct lm_io *io, struct lm_connection *connection,
 }
 
 int lm_connections_open(struct lm_io *io, uint32_t connections) {
-    const uint32_t capacity = connections + LM_STREAMS_MAX;
+    const uint32_t capacity = connections + LM_STREAMS_MAX + io->dialed_max;
     /* Untouched: an entry costs memory from its first connection on. */
     int code = lm_mapping_reserve(&io->connection_memory, capacity * sizeof *io->connections);
     if (code) {
@@ -151,6 +151,16 @@ struct lm_connection *lm_connection_open_stream(struct lm_io *io,
     return connection;
 }
 
+struct lm_connection *lm_connection_open_dialed(struct lm_io *io, int fd, uint8_t dialect) {
+    if (io->dialed_open == io->dialed_max) return NULL;
+    struct lm_connection *connection = take_entry(io, fd, LM_TRANSPORT_TCP);
+    if (!connection) return NULL;
+    connection->dialect = dialect;
+    connection->in.read_state = LM_READ_WAIT;
+    io->dialed_open++;
+    return connection;
+}
+
 void lm_connection_mark(struct lm_io *io, struct lm_connection *connection) {
     if (connection->marked) return;
     connection->marked = true;
@@ -194,6 +204,11 @@ static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
     return half_read;
 }
 
+/* Whether this thread has opened it, to a server elsewhere. */
+static bool is_own(const struct lm_connection *connection) {
+    return connection->dialect == LM_DIALECT_UPSTREAM;
+}
+
 static void count_dropped(struct lm_io *io, const struct lm_connection *connection,
                           uint32_t model) {
     enum lm_status status = (enum lm_status)connection->in.cut_short;
@@ -211,7 +226,7 @@ void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connecti
     }
     uint32_t slot = connection->in.receiving;
     uint32_t model = slot == LM_NO_SLOT ? UINT32_MAX : io->requests[slot].model->index;
-    if (drop_request(io, connection)) count_dropped(io, connection, model);
+    if (drop_request(io, connection) && !is_own(connection)) count_dropped(io, connection, model);
     if (connection->in.read_state != LM_READ_LINGER) connection->in.read_state = LM_READ_HEADER;
 }
 
@@ -266,6 +281,7 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection, ui
 void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
     LM_DEBUG_ASSERT(connection->in.receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
     const bool is_stream = lm_connection_is_stream(connection);
+    const bool is_dialed = is_own(connection);
     if (connection->fd == LM_FD_PARKED) {
         lm_fd_store_drop(io->fd_store, connection->index);
         io->connections_parked--;
@@ -276,8 +292,9 @@ void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
     connection->fd = LM_FD_FREE;
     connection->generation = (connection->generation + 1) & 0xffffff;
     lm_connection_move(io, connection, LM_LIST_FREE);
-    if (is_stream) {
-        io->streams_open--;
+    if (is_stream || is_dialed) {
+        if (is_stream) io->streams_open--;
+        if (is_dialed) io->dialed_open--;
         return;
     }
     lm_region_drop(io, connection);

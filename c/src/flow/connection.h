@@ -50,9 +50,11 @@ struct lm_http_call {
     bool admin;        /* the key was one when the head came */
     bool is_forwarded; /* by a proxy: whose request it is, the socket does not say */
     bool from_page;    /* a browser sends it for a page of another site */
+    bool is_old;       /* HTTP/1.0: it reads no chunks */
     uint8_t coding;    /* of the body: enum lm_coding */
     uint8_t turn;      /* enum lm_texts_turn, as Priority says */
     uint8_t top;       /* classes that a picture is answered with; 0: not said */
+    uint32_t exchange; /* 1 + the slot of its request, while an upstream has it; 0: none does */
     struct lm_http_chunks chunks;
 };
 
@@ -165,6 +167,9 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd, uint8_t trans
 /* Takes an entry for a stream, beside those of connections; NULL: all are taken. */
 struct lm_connection *lm_connection_open_stream(struct lm_io *io,
                                                 const struct lm_connection *carrier);
+/* Takes an entry for a socket that this server has opened, beside those of clients; NULL: all are
+ * taken. It reads nothing until its dialect says LM_READ_PROLOGUE. */
+struct lm_connection *lm_connection_open_dialed(struct lm_io *io, int fd, uint8_t dialect);
 /* Nothing is armed, in flight or to be sent any more: the entry is free again. */
 void lm_connection_close(struct lm_io *io, struct lm_connection *connection);
 /* Moves a connection to another list, at its end. */

@@ -28,7 +28,8 @@ enum lm_dialect_index {
     LM_DIALECT_NATIVE,
     LM_DIALECT_HTTP,
     LM_DIALECT_HTTP2,
-    LM_DIALECT_GRPC, /* in streams of HTTP/2 */
+    LM_DIALECT_GRPC,     /* in streams of HTTP/2 */
+    LM_DIALECT_UPSTREAM, /* HTTP/1.1, of which this server is the client */
     LM_DIALECT_COUNT
 };
 

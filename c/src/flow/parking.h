@@ -19,7 +19,7 @@ bool lm_parking_unpark(struct lm_io *io, struct lm_connection *connection);
 /* Connections that have a place to be parked in: the first so many entries. One that found a stream
  * in its place keeps its descriptor. */
 static inline uint32_t lm_parking_places(const struct lm_io *io) {
-    return io->connection_capacity - LM_STREAMS_MAX;
+    return io->connection_capacity - LM_STREAMS_MAX - io->dialed_max;
 }
 
 #endif

@@ -107,6 +107,7 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
     request->io = io;
     request->slot = slot;
     request->model = NULL;
+    request->in_pieces = false;
     lm_slots_use_models(io, request); /* the body may be a document of theirs */
     request->connection = connection->index;
     request->started_ns = io->now_ns;
@@ -159,6 +160,45 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
         append_reply(io, connection, request);
         lm_connection_mark(io, connection);
     }
+}
+
+enum lm_outcome lm_reply_piece(struct lm_io *io, struct lm_connection *connection,
+                               struct lm_request *request, bool is_first) {
+    const struct lm_transport *transport = lm_transport_of(io, connection);
+    if (is_first && (lm_connection_is_sending(connection) || !take_token(connection)))
+        return LM_OUTCOME_UNSENT;
+    bool is_whole = false, goes_on = true; /* some take a batch at a time */
+    while (goes_on) {
+        const ssize_t sent = transport->send(io, connection, &request->message);
+        if (sent < 0) {
+            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) break;
+            give_token(connection);
+            return LM_OUTCOME_BROKEN;
+        }
+        lm_add_single_writer_u64(&io->stats->io.bytes_out, (uint64_t)sent);
+        is_whole = lm_reply_move(&request->message, (size_t)sent);
+        goes_on = sent > 0 && !is_whole && transport->io_thread_sends;
+    }
+    if (!is_whole) return LM_OUTCOME_PARTIAL;
+    if (!request->in_pieces) give_token(connection);
+    return LM_OUTCOME_SENT;
+}
+
+void lm_reply_rest(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
+    lm_add_single_writer_u64(&io->stats->io.replies_queued, 1);
+    start_sending(io, connection, request);
+}
+
+/* The ring has sent a piece: the next one may come. */
+static void piece_completed(struct lm_io *io, struct lm_connection *connection,
+                            const struct lm_request *request, bool is_whole) {
+    connection->sending = LM_NO_SLOT;
+    if (!is_whole) {
+        give_token(connection);
+        lm_connection_abort(io, connection);
+    }
+    lm_connection_mark(io, lm_io_connection(io, request->fed_by));
+    lm_connection_mark(io, connection);
 }
 
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
@@ -215,7 +255,8 @@ void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion
               connection->sending != LM_NO_SLOT);
     struct lm_request *request = &io->requests[connection->sending];
     bool retry = completion->result == -EINTR || completion->result == -EAGAIN;
-    bool whole = false;
+    /* Of a stream's last piece there may be nothing but its end. */
+    bool whole = completion->result == 0 && request->message.msg_iovlen == 0;
     if (completion->result > 0) {
         lm_add_single_writer_u64(&io->stats->io.bytes_out, (uint64_t)completion->result);
         whole = lm_reply_move(&request->message, (size_t)completion->result);
@@ -223,6 +264,10 @@ void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion
     }
     if (retry) {
         start_sending(io, connection, request);
+        return;
+    }
+    if (request->in_pieces) {
+        piece_completed(io, connection, request, whole);
         return;
     }
     if (whole && request->model) {

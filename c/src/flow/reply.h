@@ -18,6 +18,13 @@ enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request
  * server (`body_is_shared`) or is copied when it does not fit the socket at once. */
 void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const void *head,
                     size_t head_bytes, const void *body, size_t body_bytes, bool body_is_shared);
+/* A reply that comes in pieces, each of which is the request's message: sends what the socket takes
+ * at once. The connection's token is taken with the first piece, and given with the last, of which
+ * request->in_pieces is false. UNSENT: it is taken. PARTIAL: what is left goes with
+ * lm_reply_rest, once it lies where it stays; then request->fed_by is marked. */
+enum lm_outcome lm_reply_piece(struct lm_io *io, struct lm_connection *connection,
+                               struct lm_request *request, bool is_first);
+void lm_reply_rest(struct lm_io *io, struct lm_connection *connection, struct lm_request *request);
 /* A worker is done with a slot. */
 void lm_reply_returned(struct lm_io *io, uint32_t slot);
 void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion);

@@ -132,6 +132,8 @@ struct lm_request {
     bool is_unread;   /* as in lm_demand */
     bool is_timed;    /* the head of an unread one says a deadline: the body's may only be sooner */
     bool last;        /* the connection ends after its reply */
+    bool in_pieces;   /* the message is a piece of its reply: others come (lm_reply_piece) */
+    uint32_t fed_by;  /* from this connection, which is marked when the piece is sent */
     bool suspended;   /* of no cost yet: its body takes its time */
     bool placed;      /* counts against max_in_flight; whoever holds the slot may end that */
     bool probe;       /* tests the estimate of its model's cost; see gate.c */

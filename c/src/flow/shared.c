@@ -51,6 +51,7 @@ void lm_shared_close(struct lm_shared *shared) {
     lm_address_table_close(&shared->addresses);
     lm_shm_close(shared->shm);
     shared->shm = NULL;
+    lm_upstreams_close(&shared->upstreams);
     lm_errands_close(shared->errands);
     shared->errands = NULL;
 }

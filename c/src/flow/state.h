@@ -14,6 +14,7 @@
 #include "flow/node.h"
 #include "flow/places.h"
 #include "flow/request.h"
+#include "flow/waiters.h"
 #include "onnx/run_arena.h"
 #include "parts/access.h"
 #include "parts/address_table.h"
@@ -23,6 +24,7 @@
 #include "parts/spill.h"
 #include "parts/stats.h"
 #include "parts/trace.h"
+#include "parts/upstreams.h"
 #include "ring/fd_store.h"
 #include "ring/ring.h"
 
@@ -64,6 +66,7 @@ struct lm_shared {
     struct lm_places places;                         /* max_in_flight */
     struct lm_shm_regions *shm;                      /* NULL: none may be registered */
     struct lm_tls_door *tls;                         /* NULL: none speak TLS */
+    struct lm_upstreams upstreams;                   /* written before the start */
     struct lm_errands *errands;   /* NULL: the control program answers no requests */
     lm_atomic_u32 is_held;        /* 1: it says that the server is not ready */
     struct lm_spill_limit spills; /* of answers that do not fit their slots */
@@ -109,17 +112,6 @@ struct lm_pace {
     uint32_t left; /* since then */
 };
 
-/* About the requests on LM_LIST_WAITING; see slots.c and slot_wait.c. */
-struct lm_waiters {
-    uint64_t due_ns;      /* none has an earlier deadline */
-    uint64_t took_ns;     /* when this thread last took a place */
-    size_t least_bytes;   /* none needs a smaller slot */
-    size_t refused_bytes; /* in this round: a slot so large was not to be had */
-    bool no_place;        /* in the last round: max_in_flight was reached */
-    bool retrying;        /* a round is under way */
-    bool released;        /* a slot, since the last round: it is for those who wait */
-};
-
 /* Memory shared with a client; see region.h. */
 struct lm_region {
     uint8_t *base; /* NULL: the entry is free */
@@ -128,10 +120,11 @@ struct lm_region {
     uint32_t uses;    /* requests in flight, and its connection; 0: to be unmapped */
 };
 
-struct lm_http_side;    /* dialects/http_block.h */
-struct lm_http2_side;   /* dialects/http2_state.h */
-struct lm_answer_cache; /* answer_cache.h */
-struct lm_tls_side;     /* tls.h */
+struct lm_http_side;     /* dialects/http_block.h */
+struct lm_http2_side;    /* dialects/http2_state.h */
+struct lm_answer_cache;  /* answer_cache.h */
+struct lm_tls_side;      /* tls.h */
+struct lm_upstream_side; /* dialects/upstream_state.h */
 
 struct lm_io {
     struct lm_shared *shared;
@@ -152,17 +145,19 @@ struct lm_io {
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t marked_head, marked_tail; /* connections that lm_advance_all goes on with */
     uint32_t connections_open, streams_open, connections_parked;
-    struct lm_fd_store *fd_store; /* NULL: there are descriptors enough */
-    bool descriptor_freed;        /* since none was found for one of them */
+    uint32_t dialed_open, dialed_max; /* connections that this thread has opened, and may */
+    struct lm_fd_store *fd_store;     /* NULL: there are descriptors enough */
+    bool descriptor_freed;            /* since none was found for one of them */
     uint64_t next_park_ns, next_unpark_ns;
     uint32_t unparked_max;        /* beyond it the idle ones are parked */
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side *http;
     struct lm_http2_side *http2;
-    struct lm_tls_side *tls;         /* NULL: the server does not speak TLS */
-    uint32_t errands_out;            /* connections that wait for the control program's answer */
-    struct lm_answer_cache *answers; /* NULL: server.response_cache_bytes is 0 */
+    struct lm_tls_side *tls;           /* NULL: the server does not speak TLS */
+    struct lm_upstream_side *upstream; /* NULL: there are no upstreams */
+    uint32_t errands_out;              /* connections that wait for the control program's answer */
+    struct lm_answer_cache *answers;   /* NULL: server.response_cache_bytes is 0 */
     struct lm_region regions[LM_REGIONS_MAX];
     uint32_t regions_mapped, regions_unused;
     struct lm_spill *spills; /* of answers that are sent: to be unmapped */

@@ -49,6 +49,9 @@ static const struct {
     {"/v1/models/*/versions/#", LM_ROUTE_V1_MODEL, READ},
     {"/v1/models/*/metadata", LM_ROUTE_V1_METADATA, READ},
     {"/v1/models/*/versions/#/metadata", LM_ROUTE_V1_METADATA, READ},
+    {"/v1/chat/completions", LM_ROUTE_CHAT, WRITE},
+    {"/v1/completions", LM_ROUTE_COMPLETIONS, WRITE},
+    {"/v1/responses", LM_ROUTE_RESPONSES, WRITE},
     {"/v1/embeddings", LM_ROUTE_EMBEDDINGS, WRITE},
     {"/embeddings", LM_ROUTE_EMBEDDINGS, WRITE},
     {"/", LM_ROUTE_TEXTS, WRITE},
@@ -244,13 +247,13 @@ static int split_uri(struct lm_slice target, struct lm_http_match *match,
 
 /* Routes of servers of texts that this one does not have. */
 static const char *text_route(struct lm_slice path) {
-    static const char *const texts[] = {"/v1/chat/completions", "/v1/completions",
-                                        "/v1/responses",        "/v2/embed",
-                                        "/embed_sparse",        "/generate"};
+    static const char *const texts[] = {"/v2/embed", "/embed_sparse", "/generate",
+                                        "/chat/completions"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (strlen(texts[i]) == path.bytes && memcmp(texts[i], path.at, path.bytes) == 0)
             return "Not Found: expected /v1/embeddings, /v1/rerank, /v2/rerank, /embed, /predict, "
-                   "/rerank or /similarity for texts";
+                   "/rerank or /similarity for texts, /v1/chat/completions, /v1/completions or "
+                   "/v1/responses for models of upstreams";
     return "Not Found";
 }
 
@@ -322,6 +325,9 @@ const char *lm_http_route_name(uint8_t route) {
         [LM_ROUTE_CUDA_SHM_UNREGISTER] = shared_memory,
         [LM_ROUTE_TRACE_SETTING] = "trace_setting",
         [LM_ROUTE_LOGGING] = "logging",
+        [LM_ROUTE_CHAT] = "chat",
+        [LM_ROUTE_COMPLETIONS] = "completions",
+        [LM_ROUTE_RESPONSES] = "responses",
         [LM_ROUTE_EMBEDDINGS] = "embeddings",
         [LM_ROUTE_TEXTS] = "texts",
         [LM_ROUTE_EMBED] = "embed",

@@ -56,7 +56,11 @@ enum lm_http_route {
     LM_ROUTE_RERANK,       /* POST /rerank: Jina's too */
     LM_ROUTE_RERANK_V1,    /* POST /v1/rerank: Cohere's and Jina's */
     LM_ROUTE_RERANK_V2,    /* POST /v2/rerank: Cohere's */
-    LM_ROUTE_ENTITIES      /* POST /v1/models/M[/versions/V]:entities; / of such a model */
+    /* What upstreams alone answer, in OpenAI's form (dialects/upstream.h). */
+    LM_ROUTE_CHAT,        /* POST /v1/chat/completions */
+    LM_ROUTE_COMPLETIONS, /* POST /v1/completions */
+    LM_ROUTE_RESPONSES,   /* POST /v1/responses */
+    LM_ROUTE_ENTITIES     /* POST /v1/models/M[/versions/V]:entities; / of such a model */
 };
 
 /* Whether the route runs a model, and whether its body is rows with names (rows_request.h) or texts
@@ -77,6 +81,14 @@ static inline bool lm_http_is_tokens(uint8_t route) {
 }
 static inline bool lm_http_body_names_model(uint8_t route) {
     return lm_http_is_texts(route) && route != LM_ROUTE_ENTITIES;
+}
+/* Whether a model of an upstream may be asked so. */
+static inline bool lm_http_may_go_elsewhere(uint8_t route) {
+    return lm_http_body_names_model(route) || route == LM_ROUTE_INFER;
+}
+/* Whether upstreams alone answer it. */
+static inline bool lm_http_is_upstreams(uint8_t route) {
+    return route >= LM_ROUTE_CHAT && route <= LM_ROUTE_RESPONSES;
 }
 /* Whether it asks as the Open Inference Protocol does. */
 static inline bool lm_http_is_tensors(uint8_t route) {

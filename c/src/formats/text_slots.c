@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/rows_reply.h"
+#include "parts/upstreams.h"
 
 enum {
     TEXT_BYTES_PER_ELEMENT = 2, /* the densest JSON: a digit and a comma */
@@ -46,6 +47,7 @@ static size_t reply_bytes(const struct lm_model *model, const struct lm_sizes *s
 }
 
 size_t lm_model_reply_text_bytes(const struct lm_model *model) {
+    if (lm_model_is_elsewhere(model)) return LM_UPSTREAM_SLOT_BYTES;
     struct lm_sizes sizes = lm_model_largest(model, 1);
     return HEAD_BYTES + (model->experts.count ? (size_t)EXPERT_BYTES : 0) +
            reply_bytes(model, &sizes, 1, true);

@@ -45,7 +45,14 @@ const struct lm_texts_kind *lm_texts_kind_of(const struct lm_model *model) {
     return &kinds[text->has_pairs ? SCORES_PAIRS : SCORES];
 }
 
+/* Of any model of an upstream: which of them it is for, the upstream says. */
+static const uint64_t elsewhere = ROUTE(LM_ROUTE_CHAT) | ROUTE(LM_ROUTE_COMPLETIONS) |
+                                  ROUTE(LM_ROUTE_RESPONSES) | ROUTE(LM_ROUTE_EMBEDDINGS) |
+                                  ROUTE(LM_ROUTE_RERANK) | ROUTE(LM_ROUTE_RERANK_V1) |
+                                  ROUTE(LM_ROUTE_RERANK_V2);
+
 bool lm_texts_fit(const struct lm_model *model, uint8_t route) {
+    if (lm_model_is_elsewhere(model)) return elsewhere >> route & 1;
     const struct lm_texts_kind *kind = lm_texts_kind_of(model);
     return kind && (kind->routes >> route & 1) != 0;
 }

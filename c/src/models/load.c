@@ -168,6 +168,21 @@ int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *conf
                     reason);
 }
 
+int lm_model_open_elsewhere(struct lm_model *model, const lumen_model_config *config,
+                            uint32_t index) {
+    int code = begin(model, config, index);
+    if (code) return code;
+    model->runner = LM_RUNNER_UPSTREAM;
+    model->upstream = config->upstream;
+    model->max_rows = 1;
+    model->outputs_known = true;
+    model->upstream_model = strdup(config->upstream_model);
+    if (model->upstream_model) return 0;
+    lm_labels_close(&model->labels);
+    lm_declared_close(&model->declared);
+    return lm_error(LUMEN_E_NOMEM, "no memory for model '%s'", config->name);
+}
+
 /* What a process of its own cannot run: its workers and it share the places of tensors, which must
  * be known before a Run. The sessions are that process's from here on. */
 static int isolate(struct lm_model *model, const struct lm_ort *ort) {
@@ -240,6 +255,8 @@ void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     model->sequences = NULL;
     lm_text_model_close(model->text);
     model->text = NULL;
+    free(model->upstream_model);
+    model->upstream_model = NULL;
     lm_process_close(model->process);
     model->process = NULL;
     lm_wide_close(&model->wide, ort);

@@ -49,6 +49,7 @@ enum lm_runner_kind {
     LM_RUNNER_EXPERTS,
     LM_RUNNER_ENSEMBLE,
     LM_RUNNER_TEXT,
+    LM_RUNNER_UPSTREAM,
     LM_RUNNER_KINDS
 };
 
@@ -98,6 +99,8 @@ struct lm_model {
     struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
     struct lm_sequences *sequences;          /* its requests are parts of; NULL: they stand alone */
     struct lm_text_model *text;              /* makes its tokens; NULL: clients send tensors */
+    uint32_t upstream;                       /* 1 + its number, where one serves it; 0: none does */
+    char *upstream_model;                    /* its name there */
     struct lm_warmups *warmups;              /* warmup.h; NULL: none */
     struct lm_process *process;              /* that runs it in place of the sessions; NULL: none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
@@ -115,6 +118,11 @@ struct lm_model {
     uint32_t signature; /* models of one index and signature have the same tensors and sizes */
 };
 
+/* Whether an upstream serves it: nobody here runs it. */
+static inline bool lm_model_is_elsewhere(const struct lm_model *model) {
+    return model->upstream > 0;
+}
+
 /* No tensor has a place. */
 static inline void lm_layout_clear(struct lm_layout *layout, const struct lm_model *model) {
     layout->raw = NULL;
@@ -128,6 +136,9 @@ static inline void lm_layout_clear(struct lm_layout *layout, const struct lm_mod
 
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count);
+/* One that an upstream serves: it has a name, and neither tensors nor sessions. */
+int lm_model_open_elsewhere(struct lm_model *model, const lumen_model_config *config,
+                            uint32_t index);
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
 /* Whether a request that was read for one can be given to the other. */
 bool lm_model_is_like(const struct lm_model *model, const struct lm_model *other);

@@ -120,6 +120,11 @@ static int run_texts(const struct lm_model *model, const struct lm_run *run) {
     return lm_text_run_on_values(model->text, &texts, run->values);
 }
 
+static uint64_t elsewhere_warm_ns(const struct lm_model *model) {
+    (void)model;
+    return 0; /* nobody knows */
+}
+
 const struct lm_runner lm_runners[LM_RUNNER_KINDS] = {
     [LM_RUNNER_SESSION] = {.run = run_session},
     [LM_RUNNER_NATIVE] = {.run = run_session, .run_in_place = run_engine, .is_engine = true},
@@ -156,6 +161,15 @@ const struct lm_runner lm_runners[LM_RUNNER_KINDS] = {
                         .not_part = "takes texts, whose tokens no virtual model makes",
                         .not_batched = true,
                         .not_inline = "a text may be long"},
+    [LM_RUNNER_UPSTREAM] = {.warm_ns = elsewhere_warm_ns,
+                            .is_virtual = true,
+                            .is_apart = true,
+                            .not_batched = true,
+                            .not_wide = "an upstream serves it",
+                            .not_native = "an upstream serves it",
+                            .not_part = "is served by an upstream, which no virtual model uses",
+                            .not_regions = "is served by an upstream, which has no region",
+                            .not_inline = "an upstream serves it"},
 };
 
 int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,

@@ -30,63 +30,74 @@ enum lm_model_stage {
 
 /* X(name, kind): written by the I/O thread that owns the block. Each refusal (requests_error and
  * requests_refused) is in exactly one of the reasons. */
-#define LM_IO_FIELDS(X)                                                                     \
-    X(connections_accepted, COUNTER)                                                        \
-    X(connections_closed, COUNTER)                                                          \
-    X(connections_refused, COUNTER)   /* no free entry in the table */                      \
-    X(connections_evicted, COUNTER)   /* held a slot without moving while others waited */  \
-    X(connections_timed_out, COUNTER) /* too slow, or idle for too long */                  \
-    X(connections_crowded, COUNTER)   /* more from one address than may be */               \
-    X(connections_open, GAUGE)                                                              \
-    X(connections_parked, GAUGE)       /* of them: idle, without a descriptor */            \
-    X(connections_unparked, COUNTER)   /* had something to say, and got one again */        \
-    X(requests, COUNTER)               /* headers read whole, of every kind */              \
-    X(native_requests, COUNTER)        /* of them: native frames */                         \
-    X(http_requests, COUNTER)          /* of them: HTTP/1.1 */                              \
-    X(http2_requests, COUNTER)         /* of them: streams of HTTP/2 */                     \
-    X(grpc_requests, COUNTER)          /* of them: calls of gRPC */                         \
-    X(requests_ok, COUNTER)            /* answered here: ping, describe, cached answers */  \
-    X(requests_error, COUNTER)         /* status 1, 2, 3, 6 */                              \
-    X(requests_bad, COUNTER)           /* of them: status 1 */                              \
-    X(requests_unknown_model, COUNTER) /* of them: status 2 */                              \
-    X(requests_too_large, COUNTER)     /* of them: status 3 */                              \
-    X(requests_unauthorised, COUNTER)  /* of them: status 6 */                              \
-    X(requests_refused, COUNTER)       /* status 4, 5, 7, 9 before they reached a worker */ \
-    X(requests_overloaded, COUNTER)    /* of them: status 4 */                              \
-    X(requests_late, COUNTER)          /* of them: status 5 */                              \
-    X(requests_limited, COUNTER)       /* of them: status 7 */                              \
-    X(requests_draining, COUNTER)      /* of them: status 9 */                              \
-    X(requests_unready, COUNTER)       /* of them: asked for readiness, which is off */     \
-    X(requests_gone, COUNTER)          /* the client left before its request was whole */   \
-    X(in_flight, GAUGE)                /* requests that hold a slot */                      \
-    X(bytes_in, COUNTER)                                                                    \
-    X(bytes_out, COUNTER)                                                                   \
-    X(regions, GAUGE)      /* of memory, shared with clients */                             \
-    X(region_bytes, GAUGE) /* of them */                                                    \
-    X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */   \
-    X(slots_in_use, GAUGE)                                                                  \
-    X(cache_hits, COUNTER)             /* requests answered from the response cache */      \
-    X(cache_misses, COUNTER)           /* looked up there in vain */                        \
-    X(cache_evictions, COUNTER)        /* answers that made room for others */              \
-    X(cache_entries, GAUGE)            /* answers in it */                                  \
-    X(cache_bytes, GAUGE)              /* of the memory that they take */                   \
-    X(slot_waits, COUNTER)             /* requests that found no free slot and waited */    \
-    X(body_waits, COUNTER)             /* requests that waited for their bytes instead */   \
-    X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */         \
-    X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */    \
-    X(ring_overflows, COUNTER)                                                              \
-    X(traces_dropped, COUNTER) /* rows of the access log: its thread was too slow */        \
-    X(log_lines_lost, COUNTER) /* of access log and telemetry: could not be written */      \
-    /* In the first one's block, written by the thread of the handshakes alone. */          \
-    X(tls_full, COUNTER)            /* handshakes */                                        \
-    X(tls_resumed, COUNTER)         /* the same, of clients that came back with a ticket */ \
-    X(tls_plain, COUNTER)           /* failed: the client does not speak TLS */             \
-    X(tls_refused, COUNTER)         /* failed: the client sent an alert */                  \
-    X(tls_unknown_clients, COUNTER) /* failed: its certificate is missing or not trusted */ \
-    X(tls_late, COUNTER)            /* failed: too slow, or in the way of others */         \
-    X(tls_left, COUNTER)            /* failed: the client left in the middle */             \
-    X(tls_failed, COUNTER)          /* failed: otherwise */                                 \
-    X(tls_crowded, COUNTER)         /* not begun: more from one address than may be */
+#define LM_IO_FIELDS(X)                                                                      \
+    X(connections_accepted, COUNTER)                                                         \
+    X(connections_closed, COUNTER)                                                           \
+    X(connections_refused, COUNTER)   /* no free entry in the table */                       \
+    X(connections_evicted, COUNTER)   /* held a slot without moving while others waited */   \
+    X(connections_timed_out, COUNTER) /* too slow, or idle for too long */                   \
+    X(connections_crowded, COUNTER)   /* more from one address than may be */                \
+    X(connections_open, GAUGE)                                                               \
+    X(connections_parked, GAUGE)       /* of them: idle, without a descriptor */             \
+    X(connections_unparked, COUNTER)   /* had something to say, and got one again */         \
+    X(requests, COUNTER)               /* headers read whole, of every kind */               \
+    X(native_requests, COUNTER)        /* of them: native frames */                          \
+    X(http_requests, COUNTER)          /* of them: HTTP/1.1 */                               \
+    X(http2_requests, COUNTER)         /* of them: streams of HTTP/2 */                      \
+    X(grpc_requests, COUNTER)          /* of them: calls of gRPC */                          \
+    X(requests_ok, COUNTER)            /* answered here: ping, describe, cached answers */   \
+    X(requests_error, COUNTER)         /* status 1, 2, 3, 6 */                               \
+    X(requests_bad, COUNTER)           /* of them: status 1 */                               \
+    X(requests_unknown_model, COUNTER) /* of them: status 2 */                               \
+    X(requests_too_large, COUNTER)     /* of them: status 3 */                               \
+    X(requests_unauthorised, COUNTER)  /* of them: status 6 */                               \
+    X(requests_refused, COUNTER)       /* status 4, 5, 7, 9 before they reached a worker */  \
+    X(requests_overloaded, COUNTER)    /* of them: status 4 */                               \
+    X(requests_late, COUNTER)          /* of them: status 5 */                               \
+    X(requests_limited, COUNTER)       /* of them: status 7 */                               \
+    X(requests_draining, COUNTER)      /* of them: status 9 */                               \
+    X(requests_unready, COUNTER)       /* of them: asked for readiness, which is off */      \
+    X(requests_gone, COUNTER)          /* the client left before its request was whole */    \
+    X(in_flight, GAUGE)                /* requests that hold a slot */                       \
+    X(bytes_in, COUNTER)                                                                     \
+    X(bytes_out, COUNTER)                                                                    \
+    X(regions, GAUGE)      /* of memory, shared with clients */                              \
+    X(region_bytes, GAUGE) /* of them */                                                     \
+    X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */    \
+    X(slots_in_use, GAUGE)                                                                   \
+    X(cache_hits, COUNTER)             /* requests answered from the response cache */       \
+    X(cache_misses, COUNTER)           /* looked up there in vain */                         \
+    X(cache_evictions, COUNTER)        /* answers that made room for others */               \
+    X(cache_entries, GAUGE)            /* answers in it */                                   \
+    X(cache_bytes, GAUGE)              /* of the memory that they take */                    \
+    X(slot_waits, COUNTER)             /* requests that found no free slot and waited */     \
+    X(body_waits, COUNTER)             /* requests that waited for their bytes instead */    \
+    X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */          \
+    X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */     \
+    X(ring_overflows, COUNTER)                                                               \
+    X(traces_dropped, COUNTER) /* rows of the access log: its thread was too slow */         \
+    X(log_lines_lost, COUNTER) /* of access log and telemetry: could not be written */       \
+    /* In the first one's block, written by the thread of the handshakes alone. */           \
+    X(tls_full, COUNTER)            /* handshakes */                                         \
+    X(tls_resumed, COUNTER)         /* the same, of clients that came back with a ticket */  \
+    X(tls_plain, COUNTER)           /* failed: the client does not speak TLS */              \
+    X(tls_refused, COUNTER)         /* failed: the client sent an alert */                   \
+    X(tls_unknown_clients, COUNTER) /* failed: its certificate is missing or not trusted */  \
+    X(tls_late, COUNTER)            /* failed: too slow, or in the way of others */          \
+    X(tls_left, COUNTER)            /* failed: the client left in the middle */              \
+    X(tls_failed, COUNTER)          /* failed: otherwise */                                  \
+    X(tls_crowded, COUNTER)         /* not begun: more from one address than may be */       \
+    X(upstream_requests, COUNTER)   /* whole requests for models of upstreams: */            \
+    X(upstream_ok, COUNTER)         /* the answer was passed on, whatever it says */         \
+    X(upstream_failed, COUNTER)     /* there was none, or not all of it */                   \
+    X(upstream_gone, COUNTER)       /* the client left before it had its answer */           \
+    X(upstream_bytes, COUNTER)      /* received from upstreams */                            \
+    X(upstream_retries, COUNTER)    /* sent again: to another address, or over a new link */ \
+    X(upstream_dials, COUNTER)      /* connections that were asked for */                    \
+    X(upstream_undialed, COUNTER)   /* of them: not to be had */                             \
+    X(upstream_ejections, COUNTER)  /* addresses left alone: their requests had failed */    \
+    X(upstream_connections, GAUGE)                                                           \
+    X(upstream_in_flight, GAUGE)
 
 /* X(name, kind): written by the worker that owns the block. */
 #define LM_WORKER_FIELDS(X)                                                               \
@@ -142,8 +153,16 @@ enum lm_model_stage {
     X(model_cache_misses, COUNTER)  /* looked up there in vain */                                 \
     X(model_cache_hit_ns, COUNTER)  /* looking up, and taking the outputs out */                  \
     X(model_cache_miss_ns, COUNTER) /* looking up, and keeping the answer */                      \
-    X(model_restarts, COUNTER)  /* of its process, if it has one; the first I/O thread counts */  \
-    X(model_own, COUNTER)       /* requests that the I/O thread ran itself */                     \
+    X(model_restarts, COUNTER) /* of its process, if it has one; the first I/O thread counts */   \
+    X(model_own, COUNTER)      /* requests that the I/O thread ran itself */                      \
+    /* Of requests that an upstream had, as a worker counts them; their answers are model_ok. */  \
+    X(model_failed, COUNTER)                                                                      \
+    X(model_failed_ns, COUNTER)                                                                   \
+    X(model_gone, COUNTER)                                                                        \
+    X(model_queue_ns, COUNTER)                                                                    \
+    X(model_infer_ns, COUNTER)                                                                    \
+    X(model_send_ns, COUNTER)                                                                     \
+    X(model_last_ms, GAUGE)                                                                       \
     X(model_long_run_us, GAUGE) /* of a Run after which none does; 0: none; the first one's */
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;

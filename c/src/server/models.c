@@ -75,6 +75,20 @@ struct lm_parts lm_server_parts(const lumen_server *server) {
     return parts;
 }
 
+static int open_elsewhere(const lumen_server *server, struct lm_model *model,
+                          const lumen_model_config *config, uint32_t index) {
+    const uint32_t count = server->shared.upstreams.count;
+    if (config->upstream > count)
+        return lm_error(LUMEN_E_INVALID, "model '%s': upstream: expected at most %u, found %u",
+                        config->name, count, config->upstream);
+    if (!config->upstream_model || !config->upstream_model[0] ||
+        strlen(config->upstream_model) >= LM_NAME_BYTES_MAX)
+        return lm_error(LUMEN_E_INVALID,
+                        "model '%s': its name at the upstream: expected 1 to %d bytes",
+                        config->name, LM_NAME_BYTES_MAX - 1);
+    return lm_model_open_elsewhere(model, config, index);
+}
+
 int lm_server_open_model(lumen_server *server, const lumen_model_config *config, uint32_t index,
                          struct lm_parts *parts, struct lm_model **model_out) {
     struct lm_shared *shared = &server->shared;
@@ -82,7 +96,8 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
     uint32_t sessions = shared->thread_count ? shared->thread_count : 1;
     *model_out = NULL;
     if (!model) return lm_error(LUMEN_E_NOMEM, "no memory for model '%s'", config->name);
-    int code = config->experts || config->steps
+    int code = config->upstream ? open_elsewhere(server, model, config, index)
+               : config->experts || config->steps
                    ? lm_model_open_virtual(model, config, index, parts->at, parts->known)
                    : lm_model_open(model, &shared->ort, config, index, sessions);
     if (code) {
@@ -100,6 +115,16 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
     }
     *model_out = model;
     return 0;
+}
+
+int lumen_add_upstream(lumen_server *server, const lumen_upstream_config *config,
+                       uint32_t *index_out) {
+    struct lm_upstreams *upstreams = &server->shared.upstreams;
+    if (server->state != SERVER_OPEN)
+        return lm_error(LUMEN_E_STATE, "upstreams are added before lumen_start");
+    int code = lm_upstreams_add(upstreams, config);
+    if (!code) *index_out = upstreams->count - 1;
+    return code;
 }
 
 int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint32_t *index_out) {

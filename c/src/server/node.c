@@ -150,18 +150,21 @@ static int choose_engines(lumen_server *server) {
  * request of one row. Without models both are prepared for what may come. */
 static bool choose_runs(lumen_server *server, bool *all_out) {
     const bool is_inline = server->shared.config.queue_type == LUMEN_QUEUE_INLINE;
-    bool any = server->set->count == 0 && (is_inline || server->by_time);
+    uint32_t here = 0;
+    bool any = false;
     *all_out = server->set->count > 0 || is_inline;
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
         choose_run(server, model);
+        if (lm_model_is_elsewhere(model)) continue; /* I/O threads have its requests anyway */
+        here++;
         any = any || model->run != LUMEN_RUN_WORKER;
         /* Of other sizes a Run may take any time, and may need any memory. */
         bool always = model->run != LUMEN_RUN_WORKER &&
                       (model->run == LUMEN_RUN_INLINE || model->free_count == 0);
         *all_out = *all_out && always;
     }
-    return any;
+    return any || (here == 0 && (is_inline || server->by_time));
 }
 
 /* The plan of all threads, once it is known whether I/O threads run every request. */

@@ -17,6 +17,7 @@
 #include "dialects/http.h"
 #include "dialects/http2.h"
 #include "dialects/native.h"
+#include "dialects/upstream.h"
 #include "flow/accept.h"
 #include "flow/listen.h"
 #include "flow/request_lists.h"
@@ -53,6 +54,7 @@ static void allow_connections(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     uint64_t wanted = (uint64_t)shared->config.max_connections + LM_DESCRIPTORS_BESIDE;
     if (shared->tls) wanted += LM_TLS_HANDSHAKES_MAX;
+    wanted += (uint64_t)lm_upstreams_links_max(&shared->upstreams) * shared->io_count;
     uint64_t allowed = lm_descriptors_allow(wanted);
     if (allowed >= wanted) return;
     server->descriptors = allowed;
@@ -102,6 +104,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->dialects[LM_DIALECT_HTTP] = &lm_http;
     shared->dialects[LM_DIALECT_HTTP2] = &lm_http2;
     shared->dialects[LM_DIALECT_GRPC] = &lm_grpc;
+    shared->dialects[LM_DIALECT_UPSTREAM] = &lm_upstream;
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
     code = lm_shared_open(shared, config);

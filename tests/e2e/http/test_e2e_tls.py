@@ -42,12 +42,6 @@ SLOW_TRIPS: Final = 4000
 NO_TIME: Final = {"header_timeout_ms": 300}
 
 
-def tls_port(server: Server) -> int:
-    found = re.search(r"TLS +on \S+:(\d+)", server.output)
-    assert found is not None, server.output
-    return int(found.group(1))
-
-
 def models(folder: Path) -> list[dict[str, object]]:
     files = {
         "double": graphs.double(folder / "double.onnx"),
@@ -73,7 +67,7 @@ def server(
 
 @pytest.fixture
 def port(server: Server) -> Iterator[int]:
-    yield tls_port(server)
+    yield tls.port_of(server)
     server.wait_until_idle()
 
 
@@ -238,7 +232,7 @@ def test_a_client_that_does_not_read(serve: Serve, files: tls.Files, tmp_path: P
     with Canary(server):
         for request in (web.infer("large", {"x": np.array([1], "<f4")}), LIVE * 60_000):
             before = server.figures().io["connections_timed_out"]
-            stream = tls.connect(tls_port(server), tls.context(files))
+            stream = tls.connect(tls.port_of(server), tls.context(files))
             with contextlib.suppress(OSError):  # its requests wait, too
                 stream.sendall(request)
             eventually(
@@ -252,7 +246,7 @@ def test_answers_in_flight_are_sent_at_the_end(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:
     server = serve({"server": {"tls": files.settings()}, "models": models(tmp_path)})
-    port = tls_port(server)
+    port = tls.port_of(server)
     context = tls.context(files)
     with tls.connect(port, context) as idle, tls.connect(port, context) as busy:
         assert answer(idle, LIVE)
@@ -290,7 +284,7 @@ def test_hosts_have_their_certificates(serve: Serve, tmp_path: Path) -> None:
     ]
     settings = files.settings(certificates=certificates)
     server = serve({"server": {"tls": settings}, "models": models(tmp_path)})
-    port = tls_port(server)
+    port = tls.port_of(server)
     first, last = ["first.example.org", "localhost"], ["third.example.org"]
     assert shown(port, files, "first.example.org") == first
     assert shown(port, files, "unknown.test") == first
@@ -303,7 +297,7 @@ def test_hosts_have_their_certificates(serve: Serve, tmp_path: Path) -> None:
 def test_tickets(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
     """Who comes back has a shorter handshake, until the certificates are read again."""
     server = serve({"server": {"tls": files.settings()}, "models": models(tmp_path)})
-    port = tls_port(server)
+    port = tls.port_of(server)
     for reloads, version in enumerate((ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)):
         context = tls.context(files, version=version)
         session = None
@@ -329,7 +323,7 @@ def test_a_ticket_is_good_for_what_was_proved(
     lasting = tls.write(tmp_path / "clients", files.authority, "lasting", "ci.test")
     own = {"tls": files.settings(clients="certified", client_ca=files.ca)}
     server = serve({"server": own, "models": models(tmp_path)})
-    port = tls_port(server)
+    port = tls.port_of(server)
     context = tls.context(files, client=short)
     with tls.connect(port, context) as stream:
         assert answer(stream, LIVE)
@@ -374,7 +368,7 @@ def test_certificates_are_exchanged_under_load(
     pair = {"cert": str(folder / "tls.crt"), "key": str(folder / "tls.key")}
     own = {"tls": files.settings(certificates=[pair])}
     server = serve({"server": own, "models": models(tmp_path)})
-    port = tls_port(server)
+    port = tls.port_of(server)
     over = threading.Event()
     seen: set[str] = set()
     wrong: list[BaseException] = []
@@ -439,7 +433,7 @@ def test_clients_are_known_by_their_certificates(
         {"server": own, "models": models(tmp_path)},
         extra_environment={"LUMEN_TEST_TOKEN": "a-token-of-a-client"},
     )
-    port = tls_port(server)
+    port = tls.port_of(server)
     infer = web.infer("double", {"x": X})
     with Secure(port, tls.context(files, client=known)) as http:
         assert http.query(infer, "POST").code == 200
@@ -565,7 +559,7 @@ def test_half_open_handshakes(serve: Serve, files: tls.Files, tmp_path: Path) ->
     meanwhile."""
     own = {**NO_TIME, "tls": files.settings()}
     server = serve({"server": own, "models": models(tmp_path)})
-    port = tls_port(server)
+    port = tls.port_of(server)
     crowd = []
     with Canary(server):
         for number in range(1500):
@@ -627,7 +621,7 @@ class OnlyTls(Server):
     """A server that answers no plain client."""
 
     def _look(self, settings: dict[str, object]) -> None:
-        self.port = tls_port(self)
+        self.port = tls.port_of(self)
 
 
 def test_only_tls(cache: Path, files: tls.Files, tmp_path: Path) -> None:

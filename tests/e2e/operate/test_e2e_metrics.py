@@ -143,6 +143,8 @@ def test_requests_are_counted_for_their_model(watched: tuple[Server, int], cache
 # Figures that are not on the page, and why.
 NOT_EXPORTED = {
     ("worker", "rows"): "the sum of model_rows, which nv_inference_count shows",
+    ("io", "upstream_requests"): "the sum of the outcomes, once nothing is in flight",
+    ("io", "model_failed_ns"): "as the worker's:",
     ("worker", "model_failed_ns"): "for /v2/models/stats; lumen_model_duration_seconds has all",
 }
 

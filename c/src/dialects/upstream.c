@@ -1,0 +1,225 @@
+/* upstream.c: see upstream.h. */
+#include "dialects/upstream.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "dialects/http_refuse.h"
+#include "dialects/upstream_end.h"
+#include "dialects/upstream_pool.h"
+#include "dialects/upstream_reply.h"
+#include "flow/estimate.h"
+#include "flow/gate.h"
+#include "flow/slots.h"
+
+enum { IDLE_TICK_MS = 1000, LINKS_MAX = 65536 };
+
+/* ---- opening ---- */
+
+uint32_t lm_upstreams_links_max(const struct lm_upstreams *upstreams) {
+    uint64_t links = 0;
+    for (uint32_t u = 0; u < upstreams->count; u++)
+        links += upstreams->at[u]->in_flight +
+                 (uint64_t)upstreams->at[u]->connections * upstreams->at[u]->address_count;
+    return links < LINKS_MAX ? (uint32_t)links : LINKS_MAX;
+}
+
+int lm_upstreams_open(struct lm_io *io) {
+    const struct lm_shared *shared = io->shared;
+    if (shared->upstreams.count == 0) return 0;
+    struct lm_upstream_side *side = calloc(1, sizeof *side);
+    io->upstream = side;
+    if (!side) return lm_error(LUMEN_E_NOMEM, "no memory for upstreams");
+    const size_t slots = lm_arena_slots_max(&io->arena);
+    int code = lm_mapping_reserve(&side->links_memory, io->dialed_max * sizeof *side->links);
+    if (!code) code = lm_mapping_reserve(&side->exchanges_memory, slots * sizeof *side->exchanges);
+    if (code) return lm_error(LUMEN_E_NOMEM, "no memory for the connections of upstreams");
+    side->links = side->links_memory.base;
+    side->exchanges = side->exchanges_memory.base;
+    side->free_link = LM_NO_LINK;
+    side->random = lm_now_ns() ^ io->index;
+    for (uint32_t u = 0; u < LUMEN_UPSTREAMS_MAX; u++)
+        for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++)
+            side->pools[u].addresses[a].idle = LM_NO_LINK;
+    return lm_openai_parser_open(&side->parser, (size_t)shared->config.max_request_bytes);
+}
+
+void lm_upstreams_shut(struct lm_io *io) {
+    if (!io->upstream) return;
+    lm_openai_parser_close(io->upstream->parser);
+    lm_mapping_close(&io->upstream->links_memory);
+    lm_mapping_close(&io->upstream->exchanges_memory);
+    free(io->upstream);
+    io->upstream = NULL;
+}
+
+/* ---- requests ---- */
+
+void lm_upstream_submit(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
+                        const struct lm_openai_request *asked) {
+    const uint32_t slot = request->slot->index;
+    struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    client->in.receiving = LM_NO_SLOT;
+    client->in.read_state = LM_READ_HEADER;
+    client->in.call.chunked = false;
+    request->payload_bytes = (uint32_t)request->body.bytes;
+    lm_estimate_suspend(io, request); /* no worker has it */
+    request->received_ns = request->popped_ns = lm_now_ns();
+    request->preprocessed_ns = request->inferred_ns = request->received_ns;
+    exchange->asked = asked ? *asked : (struct lm_openai_request){0};
+    if (!lm_upstream_begin(io, client, request)) {
+        struct lm_refusal refusal = {.status = LM_STATUS_OVERLOADED, .retry_after_s = 1};
+        snprintf(refusal.why, sizeof refusal.why,
+                 "upstream '%s' has %u requests in flight already (in_flight)",
+                 lm_upstream_at(io, request->model->upstream - 1)->name,
+                 lm_upstream_at(io, request->model->upstream - 1)->in_flight);
+        lm_slots_release(io, request);
+        lm_http_refuse_request(io, client, &refusal);
+        return;
+    }
+    lm_add_single_writer_u64(&io->stats->io.upstream_requests, 1);
+    lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
+    lm_upstream_start(io, slot);
+}
+
+void lm_upstream_client_left(struct lm_io *io, struct lm_connection *client) {
+    const uint32_t slot = client->in.call.exchange - 1;
+    const struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    /* It is over when the kernel is done with what it has of the slot. */
+    lm_connection_abort(io, lm_link_connection(io, &io->upstream->links[exchange->link]));
+}
+
+void lm_upstream_connected(struct lm_io *io, const struct lm_completion *completion) {
+    struct lm_connection *connection = lm_io_connection(io, completion->index);
+    struct lm_link *link = lm_link_of(io, connection);
+    LM_ASSERT(connection->generation == completion->generation && link);
+    connection->in_flight = 0;
+    lm_connection_mark(io, connection);
+    if (completion->result < 0 || connection->ended) {
+        lm_add_single_writer_u64(&io->stats->io.upstream_undialed, 1);
+        if (!connection->ended) {
+            link->fault = LM_FAULT_UNDIALED;
+            link->refusal = -completion->result;
+        }
+        if (link->slot == LM_NO_SLOT && link->state == LM_LINK_DIALING)
+            lm_upstream_failed(io, link->upstream, link->address);
+        if (link->slot != LM_NO_SLOT) connection->in_flight = 1; /* until that is over */
+        link->state = link->slot == LM_NO_SLOT ? LM_LINK_OVER : LM_LINK_ASKING;
+        lm_connection_abort(io, connection);
+        return;
+    }
+    connection->in.read_state = LM_READ_PROLOGUE;
+    link->moved_ns = io->now_ns;
+    if (link->slot == LM_NO_SLOT) {
+        lm_upstream_succeeded(io, link->upstream, link->address);
+        lm_upstream_rest(io, link);
+    } else {
+        lm_upstream_send(io, link);
+    }
+}
+
+/* ---- what flow/ asks ---- */
+
+/* Its other side has closed it, or this one has: what it had to do is over, once the kernel and the
+ * client are done with the slot. */
+static void carry(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_link *link = lm_link_of(io, connection);
+    if (!connection->ended || !link) return;
+    if (link->state == LM_LINK_DIALING || link->sends) return;
+    if (link->slot != LM_NO_SLOT) {
+        const struct lm_connection *client = lm_exchange_client(io, link->slot);
+        if (client->sending == link->slot) return; /* it marks this one */
+        if (!lm_upstream_ended(io, link)) {
+            if (link->slot != LM_NO_SLOT) lm_upstream_lose(io, link);
+        }
+    }
+    connection->in_flight = 0;
+    lm_upstream_forget(io, link);
+}
+
+static void sent(struct lm_io *io, struct lm_connection *connection,
+                 const struct lm_completion *completion) {
+    struct lm_link *link = lm_link_of(io, connection);
+    if (link) lm_upstream_sent(io, link, completion);
+}
+
+static uint64_t no_deadline(const struct lm_io *io, const struct lm_connection *connection) {
+    (void)io, (void)connection;
+    return 0; /* lm_upstream_due has them */
+}
+
+static void forget(struct lm_io *io, struct lm_connection *connection) {
+    (void)io, (void)connection; /* carry does that */
+}
+
+static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
+                    const char *why) {
+    (void)status, (void)why;
+    lm_connection_abort(io, connection);
+}
+
+const struct lm_dialect lm_upstream = {.name = "upstream",
+                                       .one_at_a_time = true,
+                                       .take = lm_upstream_take,
+                                       .prologue_deadline_ns = no_deadline,
+                                       .forget = forget,
+                                       .carry = carry,
+                                       .sent = sent,
+                                       .give_up = give_up};
+
+/* ---- what is due ---- */
+
+uint64_t lm_upstream_due_ns(const struct lm_io *io) {
+    const struct lm_upstream_side *side = io->upstream;
+    if (!side || side->next_due_ns == UINT64_MAX) return UINT64_MAX;
+    return side->next_due_ns > io->now_ns ? side->next_due_ns - io->now_ns : 0;
+}
+
+/* Which of its patiences has ended; -1: none has. */
+static int late(const struct lm_io *io, const struct lm_link *link) {
+    const struct lm_upstream *upstream = lm_upstream_at(io, link->upstream);
+    const uint64_t since_ns = io->now_ns - link->moved_ns;
+    const bool is_dialing = link->state == LM_LINK_DIALING;
+    if (is_dialing && upstream->connect_ns && since_ns > upstream->connect_ns)
+        return LM_FAULT_DIALED_LATE;
+    if (link->slot == LM_NO_SLOT) return -1;
+    if (io->now_ns >= lm_exchange_of(io, link->slot)->until_ns) return LM_FAULT_LATE;
+    if (is_dialing) return -1;
+    const uint64_t patience_ns =
+        link->state == LM_LINK_ASKING ? upstream->first_byte_ns : upstream->silence_ns;
+    return patience_ns && since_ns > patience_ns ? LM_FAULT_SILENT : -1;
+}
+
+static void look(struct lm_io *io, struct lm_link *link) {
+    struct lm_connection *connection = lm_link_connection(io, link);
+    if (connection->ended) return;
+    /* Nothing of it is read while its client does not: that is no silence. */
+    const bool waits =
+        link->slot != LM_NO_SLOT && lm_exchange_client(io, link->slot)->sending == link->slot;
+    if (waits) {
+        link->moved_ns = io->now_ns;
+        return;
+    }
+    const int fault = late(io, link);
+    if (fault < 0) {
+        if (connection->buffer != LM_NO_BUFFER) lm_connection_mark(io, connection);
+        return;
+    }
+    link->fault = (uint8_t)fault;
+    lm_connection_abort(io, connection);
+}
+
+void lm_upstream_due(struct lm_io *io) {
+    struct lm_upstream_side *side = io->upstream;
+    if (!side || io->now_ns < side->next_due_ns) return;
+    const bool are_kept = io->draining || lm_upstream_keep(io);
+    for (uint32_t l = 0; side->busy > 0 && l < side->links_used; l++) {
+        struct lm_link *link = &side->links[l];
+        if (link->state != LM_LINK_FREE && link->state != LM_LINK_IDLE) look(io, link);
+    }
+    const uint32_t tick_ms =
+        side->busy == 0 && are_kept ? (uint32_t)IDLE_TICK_MS : (uint32_t)LM_UPSTREAM_TICK_MS;
+    side->next_due_ns = io->now_ns + tick_ms * 1000000ull;
+}

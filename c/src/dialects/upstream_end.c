@@ -1,0 +1,324 @@
+/* upstream_end.c: see upstream_end.h. */
+#include "dialects/upstream_end.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "dialects/http_answer.h"
+#include "dialects/http_code.h"
+#include "dialects/upstream_ask.h"
+#include "dialects/upstream_pool.h"
+#include "flow/access_log.h"
+#include "flow/reply.h"
+#include "flow/slots.h"
+
+/* ---- counting ---- */
+
+static struct lm_upstream_health *health_of(struct lm_io *io, const struct lm_link *link) {
+    return &io->upstream->pools[link->upstream].addresses[link->address];
+}
+
+static void count(struct lm_io *io, uint32_t upstream, int by) {
+    struct lm_upstream *of = io->shared->upstreams.at[upstream];
+    lm_atomic_u64 *in_flight = &io->stats->io.upstream_in_flight;
+    /* relaxed, all: counts that guard nothing */
+    if (by > 0) {
+        (void)lm_count_relaxed_u64(&of->in_flight_now, 1);
+    } else {
+        (void)lm_sub_relaxed_u64(&of->in_flight_now, 1);
+    }
+    lm_store_relaxed_u64(in_flight, lm_load_relaxed_u64(in_flight) + (uint64_t)(int64_t)by);
+}
+
+/* Its times, as a worker's are recorded: it waited for a link, then for the answer's first byte. */
+static void record(struct lm_io *io, const struct lm_request *request, bool is_ok, bool is_sent) {
+    struct lm_io_counters *counters = &io->stats->io;
+    struct lm_histogram *stages = io->stats->stages;
+    const uint32_t m = request->model->index;
+    struct lm_model_histogram *of_model = io->stats->models[m];
+    const uint64_t now_ns = lm_now_ns(), total_ns = now_ns - request->started_ns;
+    const uint64_t queue_ns = request->popped_ns - request->received_ns;
+    const uint64_t infer_ns = request->inferred_ns - request->preprocessed_ns;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    /* relaxed: a gauge */
+    lm_store_relaxed_u64(&counters->model_last_ms[m],
+                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
+    lm_histogram_record(&stages[LM_STAGE_QUEUE], queue_ns);
+    lm_histogram_record(&stages[LM_STAGE_PREPROCESS], 0);
+    lm_histogram_record(&stages[LM_STAGE_INFER], infer_ns);
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_QUEUE], queue_ns);
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_INFER], infer_ns);
+    if (is_sent) { /* else with the rest of it */
+        lm_histogram_record(&stages[LM_STAGE_SEND], now_ns - request->inferred_ns);
+        lm_histogram_record(&stages[LM_STAGE_TOTAL], total_ns);
+        lm_model_histogram_record(&of_model[LM_MODEL_STAGE_TOTAL], total_ns);
+    }
+    if (!is_ok) {
+        lm_add_single_writer_u64(&counters->upstream_failed, 1);
+        lm_add_single_writer_u64(&counters->model_failed[m], 1);
+        lm_add_single_writer_u64(&counters->model_failed_ns[m], total_ns);
+        return;
+    }
+    lm_add_single_writer_u64(&counters->requests_ok, 1);
+    lm_add_single_writer_u64(&counters->upstream_ok, 1);
+    lm_add_single_writer_u64(&counters->model_ok[m], 1);
+    lm_add_single_writer_u64(&counters->model_ok_ns[m], total_ns);
+    lm_add_single_writer_u64(&counters->model_queue_ns[m], queue_ns);
+    lm_add_single_writer_u64(&counters->model_infer_ns[m], infer_ns);
+    lm_add_single_writer_u64(&counters->model_send_ns[m], now_ns - request->inferred_ns);
+}
+
+bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm_request *request) {
+    struct lm_exchange *exchange = lm_exchange_of(io, request->slot->index);
+    const uint32_t upstream = request->model->upstream - 1;
+    const struct lm_upstream *of = lm_upstream_at(io, upstream);
+    /* relaxed: a count; the next request may find one more */
+    if (lm_load_relaxed_u64(&of->in_flight_now) >= of->in_flight) return false;
+    exchange->link = LM_NO_LINK;
+    exchange->upstream = (uint8_t)upstream;
+    exchange->is_retried = exchange->is_renewed = false;
+    exchange->head_passed = exchange->is_events = false;
+    exchange->at_rest = true;
+    exchange->tried = 0;
+    exchange->window_used = 0;
+    exchange->until_ns = of->total_ns ? request->received_ns + of->total_ns : UINT64_MAX;
+    if (request->deadline_ns < exchange->until_ns) exchange->until_ns = request->deadline_ns;
+    exchange->head = lm_slot_alloc(request->slot, LM_UPSTREAM_HEAD_BYTES);
+    exchange->window = lm_slot_alloc(request->slot, LM_UPSTREAM_WINDOW_BYTES);
+    LM_ASSERT(exchange->head && exchange->window); /* http_admit.c has asked for them */
+    client->in.call.exchange = request->slot->index + 1;
+    client->in_flight++;
+    count(io, upstream, 1);
+    io->upstream->pools[upstream].asked++;
+    return true;
+}
+
+/* The request is the upstream's no more. */
+static void end(struct lm_io *io, uint32_t slot) {
+    const struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    struct lm_connection *client = lm_exchange_client(io, slot);
+    client->in.call.exchange = 0;
+    client->in_flight--;
+    if (io->requests[slot].last) client->close_after_reply = true;
+    count(io, exchange->upstream, -1);
+    lm_connection_mark(io, client);
+}
+
+/* ---- good ends ---- */
+
+void lm_upstream_finish(struct lm_io *io, uint32_t slot, enum lm_outcome outcome) {
+    struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    struct lm_request *request = &io->requests[slot];
+    struct lm_link *link = &io->upstream->links[exchange->link];
+    const bool is_sent = outcome == LM_OUTCOME_SENT;
+    request->status = LM_STATUS_OK;
+    record(io, request, true, is_sent);
+    if (io->shared->traced) lm_access_log_own(io, request, lm_now_ns(), exchange->status);
+    health_of(io, link)->busy--;
+    link->is_used = true;
+    link->slot = LM_NO_SLOT;
+    end(io, slot);
+    if (is_sent) lm_slots_release(io, request); /* else when the rest of it is */
+    if (link->keep_alive && !lm_link_connection(io, link)->ended) {
+        lm_upstream_rest(io, link);
+    } else {
+        lm_upstream_drop(io, link);
+    }
+}
+
+/* ---- bad ends ---- */
+
+struct failure {
+    uint32_t code;     /* HTTP's, for the client */
+    bool is_died;      /* before any byte of an answer */
+    bool is_elsewhere; /* another address may do better */
+    char why[LM_TEXT_BYTES_MAX];
+};
+
+static void describe(const struct lm_io *io, const struct lm_link *link, struct failure *failure) {
+    const char *name = lm_upstream_at(io, link->upstream)->name;
+    const struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    const bool has_begun = exchange->head_passed;
+    char *why = failure->why;
+    const size_t room = sizeof failure->why;
+    *failure = (struct failure){.code = 502};
+    switch ((enum lm_link_fault)link->fault) {
+    case LM_FAULT_CLOSED:
+        failure->is_died = failure->is_elsewhere = !link->has_answered;
+        snprintf(why, room, "upstream '%s' closed the connection %s", name,
+                 has_begun ? "in the middle of its answer" : "and gave no whole answer");
+        break;
+    case LM_FAULT_UNDIALED:
+        failure->is_elsewhere = true;
+        snprintf(why, room, "upstream '%s' cannot be reached: %s", name, strerror(link->refusal));
+        break;
+    case LM_FAULT_DIALED_LATE:
+        failure->code = 504;
+        failure->is_elsewhere = true;
+        snprintf(why, room, "upstream '%s' did not accept a connection in time (timeouts.connect)",
+                 name);
+        break;
+    case LM_FAULT_SILENT:
+        failure->code = 504;
+        snprintf(why, room, "upstream '%s' %s", name,
+                 has_begun ? "said nothing more for too long (timeouts.silence)"
+                           : "gave no answer in time (timeouts.first_byte)");
+        break;
+    case LM_FAULT_LATE:
+        failure->code = 504;
+        snprintf(why, room,
+                 "upstream '%s' did not finish its answer in time (timeouts.total, or the "
+                 "request's own deadline)",
+                 name);
+        break;
+    case LM_FAULT_GARBAGE:
+        snprintf(why, room, "upstream '%s': %.400s", name, exchange->event);
+        break;
+    case LM_FAULT_PASSED_OVER:
+        failure->is_elsewhere = true;
+        failure->code = 503;
+        snprintf(why, room, "upstream '%s' takes no requests now", name);
+        break;
+    }
+}
+
+/* Its client has left. */
+static void leave(struct lm_io *io, uint32_t slot) {
+    struct lm_request *request = &io->requests[slot];
+    lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
+    lm_add_single_writer_u64(&io->stats->io.upstream_gone, 1);
+    lm_add_single_writer_u64(&io->stats->io.model_gone[request->model->index], 1);
+    end(io, slot);
+    lm_slots_release(io, request);
+}
+
+/* The client has no byte of an answer. */
+static void tell(struct lm_io *io, uint32_t slot, uint32_t code, const char *why) {
+    struct lm_request *request = &io->requests[slot];
+    struct lm_connection *client = lm_exchange_client(io, slot);
+    const uint8_t route = request->wish.route;
+    request->status = LM_STATUS_INFERENCE_FAILED;
+    if (request->inferred_ns < request->preprocessed_ns)
+        request->inferred_ns = request->preprocessed_ns;
+    record(io, request, false, true);
+    end(io, slot);
+    lm_slots_release(io, request);
+    lm_http_answer_error(io, client, code, lm_http_retry_lines(route, code), why);
+}
+
+/* The client has the beginning of an answer: a stream of events ends with one that says why, any
+ * other answer is cut. */
+static void cut(struct lm_io *io, uint32_t slot, const char *why) {
+    struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    struct lm_request *request = &io->requests[slot];
+    struct lm_connection *client = lm_exchange_client(io, slot);
+    enum lm_outcome outcome = LM_OUTCOME_BROKEN;
+    request->status = LM_STATUS_INFERENCE_FAILED;
+    if (exchange->is_events && exchange->framing != LM_EXCHANGE_BY_LENGTH) {
+        char text[LM_TEXT_BYTES_MAX];
+        size_t written = 0;
+        (void)lm_json_escape(why, strlen(why), text, sizeof text, &written);
+        int bytes = snprintf(exchange->event, sizeof exchange->event,
+                             "%sdata: {\"error\":{\"message\":\"%.*s\",\"type\":\"server_error\","
+                             "\"param\":null,\"code\":null}}\n\n",
+                             exchange->at_rest ? "" : "\n\n", (int)written, text);
+        const bool is_chunked = exchange->framing == LM_EXCHANGE_BY_CHUNKS;
+        uint32_t parts = 0;
+        if (is_chunked) {
+            int line = snprintf(exchange->line, sizeof exchange->line, "%x\r\n", (unsigned)bytes);
+            exchange->parts[parts++] = (struct iovec){exchange->line, (size_t)line};
+        }
+        exchange->parts[parts++] = (struct iovec){exchange->event, (size_t)bytes};
+        if (is_chunked)
+            exchange->parts[parts++] = (struct iovec){(void *)(uintptr_t)"\r\n0\r\n\r\n", 7};
+        request->message = (struct msghdr){.msg_iov = exchange->parts, .msg_iovlen = parts};
+        request->in_pieces = false;
+        outcome = lm_reply_piece(io, client, request, false);
+    }
+    if (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_PARTIAL)
+        lm_connection_abort(io, client);
+    record(io, request, false, outcome != LM_OUTCOME_PARTIAL);
+    if (io->shared->traced) lm_access_log_own(io, request, lm_now_ns(), 0);
+    end(io, slot);
+    if (outcome == LM_OUTCOME_PARTIAL) {
+        lm_reply_rest(io, client, request); /* which releases its slot */
+    } else {
+        lm_slots_release(io, request);
+    }
+}
+
+/* Another address, or a new link to the same one. false: there is none. */
+static bool ask_again(struct lm_io *io, uint32_t slot, const struct lm_link *link,
+                      const struct failure *failure) {
+    struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    if (io->now_ns >= exchange->until_ns) return false;
+    if (failure->is_died && link->is_used && !exchange->is_renewed) {
+        exchange->is_renewed = true;
+        lm_add_single_writer_u64(&io->stats->io.upstream_retries, 1);
+        return lm_upstream_ask(io, slot, link->address, true);
+    }
+    const bool may =
+        link->fault == LM_FAULT_PASSED_OVER || (failure->is_elsewhere && !exchange->is_retried);
+    if (!may) return false;
+    const uint32_t address = lm_upstream_choose(io, link->upstream, exchange->tried);
+    if (address == LM_NO_ADDRESS_LEFT) return false;
+    if (link->fault != LM_FAULT_PASSED_OVER && !lm_upstream_may_retry(io, link->upstream))
+        return false;
+    exchange->is_retried = true;
+    exchange->tried |= 1u << address;
+    lm_add_single_writer_u64(&io->stats->io.upstream_retries, 1);
+    return lm_upstream_ask(io, slot, address, false);
+}
+
+void lm_upstream_lose(struct lm_io *io, struct lm_link *link) {
+    const uint32_t slot = link->slot;
+    struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    /* relaxed: this thread's own */
+    const bool is_gone = lm_load_relaxed_u32(&lm_exchange_client(io, slot)->gone);
+    struct failure failure;
+    describe(io, link, &failure);
+    const bool is_at_fault = link->fault != LM_FAULT_PASSED_OVER && link->fault != LM_FAULT_LATE &&
+                             !(failure.is_died && link->is_used) && !is_gone;
+    if (is_at_fault) lm_upstream_failed(io, link->upstream, link->address);
+    health_of(io, link)->busy--;
+    link->slot = LM_NO_SLOT;
+    exchange->link = LM_NO_LINK;
+    if (is_gone) {
+        leave(io, slot);
+    } else if (exchange->head_passed) {
+        cut(io, slot, failure.why);
+    } else if (!ask_again(io, slot, link, &failure)) {
+        tell(io, slot, failure.code, failure.why);
+    }
+}
+
+bool lm_upstream_goes_on(struct lm_io *io, const struct lm_link *link,
+                         const struct lm_http_response *response) {
+    const struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    const uint32_t status = response->status;
+    const bool is_busy = response->retry_after && (status == 503 || status == 429);
+    const bool is_bad = status == 502 || status == 504 || (status == 503 && !is_busy);
+    if (is_bad) lm_upstream_failed(io, link->upstream, link->address);
+    if (!is_bad && !is_busy) lm_upstream_succeeded(io, link->upstream, link->address);
+    return (is_bad || is_busy) && !exchange->is_retried &&
+           lm_upstream_choose(io, link->upstream, exchange->tried) != LM_NO_ADDRESS_LEFT &&
+           lm_upstream_may_retry(io, link->upstream);
+}
+
+void lm_upstream_start(struct lm_io *io, uint32_t slot) {
+    struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    const uint32_t address = lm_upstream_choose(io, exchange->upstream, 0);
+    char why[LM_TEXT_BYTES_MAX];
+    exchange->tried = 1u << address;
+    if (lm_upstream_ask(io, slot, address, false)) return;
+    snprintf(why, sizeof why, "upstream '%s' cannot be reached: %s",
+             lm_upstream_at(io, exchange->upstream)->name, strerror(errno));
+    tell(io, slot, 503, why);
+}

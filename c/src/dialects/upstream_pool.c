@@ -1,0 +1,223 @@
+/* upstream_pool.c: see upstream_pool.h. */
+#include "dialects/upstream_pool.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum {
+    FAILURES_MAX = 5, /* then an address is left alone */
+    EJECTED_S = 30,
+    DIAL_PAUSE_MS = 500, /* behind a connection that could not be had */
+    RETRIES_FREE = 3,    /* however few requests there are */
+    SHARE_S = 10         /* over which the share of retries is measured */
+};
+
+static struct lm_upstream_health *health_of(struct lm_io *io, uint32_t upstream, uint32_t address) {
+    return &io->upstream->pools[upstream].addresses[address];
+}
+
+/* Knuth's MMIX: which of two addresses is looked at is no secret. */
+static uint32_t draw(struct lm_upstream_side *side, uint32_t below) {
+    side->random = side->random * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)((side->random >> 33) * below >> 31);
+}
+
+/* ---- which address ---- */
+
+uint32_t lm_upstream_choose(struct lm_io *io, uint32_t upstream, uint32_t tried) {
+    const uint32_t count = lm_upstream_at(io, upstream)->address_count;
+    uint32_t fit[LUMEN_UPSTREAM_ADDRESSES_MAX], found = 0;
+    for (int pass = 0; pass < 2 && found == 0; pass++) { /* where all are ejected, any will do */
+        for (uint32_t a = 0; a < count; a++) {
+            const bool is_fit = pass || health_of(io, upstream, a)->ejected_until_ns <= io->now_ns;
+            if (is_fit && !(tried >> a & 1)) fit[found++] = a;
+        }
+    }
+    if (found == 0) return LM_NO_ADDRESS_LEFT;
+    const uint32_t one = draw(io->upstream, found);
+    if (found == 1) return fit[one];
+    const uint32_t other = (one + 1 + draw(io->upstream, found - 1)) % found;
+    const bool is_other =
+        health_of(io, upstream, fit[other])->busy < health_of(io, upstream, fit[one])->busy;
+    return fit[is_other ? other : one];
+}
+
+void lm_upstream_succeeded(struct lm_io *io, uint32_t upstream, uint32_t address) {
+    struct lm_upstream_health *health = health_of(io, upstream, address);
+    health->failures = 0;
+    health->ejected_until_ns = 0;
+    /* relaxed: a word for those who ask whether the model is ready */
+    lm_store_relaxed_u32(&io->shared->upstreams.at[upstream]->is_down, 0);
+}
+
+/* As many as half of the addresses may be left alone at a time. */
+static bool may_eject(const struct lm_io *io, uint32_t upstream) {
+    const uint32_t count = lm_upstream_at(io, upstream)->address_count;
+    uint32_t ejected = 0;
+    for (uint32_t a = 0; a < count; a++)
+        ejected += io->upstream->pools[upstream].addresses[a].ejected_until_ns > io->now_ns;
+    return ejected < (count + 1) / 2;
+}
+
+void lm_upstream_failed(struct lm_io *io, uint32_t upstream, uint32_t address) {
+    struct lm_upstream_health *health = health_of(io, upstream, address);
+    bool is_down = true;
+    health->failures++;
+    if (health->failures >= FAILURES_MAX && health->ejected_until_ns <= io->now_ns &&
+        may_eject(io, upstream)) {
+        health->ejected_until_ns = io->now_ns + EJECTED_S * 1000000000ull;
+        lm_add_single_writer_u64(&io->stats->io.upstream_ejections, 1);
+    }
+    for (uint32_t a = 0; a < lm_upstream_at(io, upstream)->address_count; a++)
+        is_down = is_down && health_of(io, upstream, a)->failures > 0;
+    /* relaxed: as above */
+    if (is_down) lm_store_relaxed_u32(&io->shared->upstreams.at[upstream]->is_down, 1);
+}
+
+bool lm_upstream_may_retry(struct lm_io *io, uint32_t upstream) {
+    struct lm_upstream_pool *pool = &io->upstream->pools[upstream];
+    const struct lm_upstream *of = lm_upstream_at(io, upstream);
+    if (!of->retries || pool->retried * 100 >= pool->asked * of->retry_percent + RETRIES_FREE * 100)
+        return false;
+    pool->retried++;
+    return true;
+}
+
+/* ---- links ---- */
+
+static void leave_idle(struct lm_io *io, struct lm_link *link) {
+    struct lm_link *links = io->upstream->links;
+    struct lm_upstream_health *health = health_of(io, link->upstream, link->address);
+    const uint32_t index = (uint32_t)(link - links);
+    if (health->idle == index) health->idle = link->next;
+    if (link->previous != LM_NO_LINK) links[link->previous].next = link->next;
+    if (link->next != LM_NO_LINK) links[link->next].previous = link->previous;
+    link->previous = link->next = LM_NO_LINK;
+    io->upstream->busy++;
+    lm_upstream_wake(io);
+}
+
+void lm_upstream_rest(struct lm_io *io, struct lm_link *link) {
+    struct lm_link *links = io->upstream->links;
+    struct lm_upstream_health *health = health_of(io, link->upstream, link->address);
+    link->state = LM_LINK_IDLE;
+    link->slot = LM_NO_SLOT;
+    link->previous = LM_NO_LINK;
+    link->next = health->idle;
+    link->idle_until_ns =
+        link->keep_alive_s > 1 ? io->now_ns + (link->keep_alive_s - 1) * 1000000000ull : UINT64_MAX;
+    if (health->idle != LM_NO_LINK) links[health->idle].previous = (uint32_t)(link - links);
+    health->idle = (uint32_t)(link - links);
+    io->upstream->busy--;
+    lm_link_connection(io, link)->in_flight = 0;
+}
+
+void lm_upstream_drop(struct lm_io *io, struct lm_link *link) {
+    struct lm_connection *connection = lm_link_connection(io, link);
+    if (link->state == LM_LINK_IDLE) leave_idle(io, link);
+    link->slot = LM_NO_SLOT;
+    if (link->state != LM_LINK_DIALING && !link->sends) connection->in_flight = 0;
+    link->state = LM_LINK_OVER;
+    lm_connection_abort(io, connection);
+}
+
+void lm_upstream_forget(struct lm_io *io, struct lm_link *link) {
+    struct lm_upstream_side *side = io->upstream;
+    if (link->state == LM_LINK_FREE) return;
+    if (link->state == LM_LINK_IDLE) leave_idle(io, link);
+    health_of(io, link->upstream, link->address)->open--;
+    link->state = LM_LINK_FREE;
+    link->next = side->free_link;
+    side->free_link = (uint32_t)(link - side->links);
+    side->busy--;
+    lm_upstream_wake(io); /* another one may have to be kept in its place */
+}
+
+static struct lm_link *take_entry(struct lm_io *io) {
+    struct lm_upstream_side *side = io->upstream;
+    uint32_t index = side->free_link;
+    if (index == LM_NO_LINK) {
+        if (side->links_used == io->dialed_max) return NULL;
+        index = side->links_used++;
+    } else {
+        side->free_link = side->links[index].next;
+    }
+    struct lm_link *link = &side->links[index];
+    *link = (struct lm_link){.slot = LM_NO_SLOT, .previous = LM_NO_LINK, .next = LM_NO_LINK};
+    return link;
+}
+
+static struct lm_link *dial(struct lm_io *io, uint32_t upstream, uint32_t address) {
+    const struct lm_upstream_address *to = &lm_upstream_at(io, upstream)->addresses[address];
+    const int on = 1;
+    lm_add_single_writer_u64(&io->stats->io.upstream_dials, 1);
+    int fd = socket(to->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return NULL;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    struct lm_connection *connection = lm_connection_open_dialed(io, fd, LM_DIALECT_UPSTREAM);
+    if (!connection) {
+        close(fd);
+        errno = EAGAIN;
+        return NULL;
+    }
+    struct lm_link *link = take_entry(io);
+    LM_ASSERT(link); /* there is one for each connection that may be dialed */
+    link->connection = connection->index;
+    link->generation = connection->generation;
+    link->upstream = (uint8_t)upstream;
+    link->address = (uint8_t)address;
+    link->state = LM_LINK_DIALING;
+    link->moved_ns = io->now_ns;
+    connection->in.carried = (uint32_t)(link - io->upstream->links);
+    connection->in_flight = 1; /* the kernel has it */
+    io->upstream->busy++;
+    lm_upstream_wake(io);
+    health_of(io, upstream, address)->open++;
+    lm_ring_connect(io->ring, fd, (const struct sockaddr *)&to->socket, to->socket_bytes,
+                    connection->index, connection->generation);
+    return link;
+}
+
+struct lm_link *lm_upstream_link(struct lm_io *io, uint32_t upstream, uint32_t address,
+                                 bool is_fresh) {
+    struct lm_upstream_health *health = health_of(io, upstream, address);
+    while (!is_fresh && health->idle != LM_NO_LINK) {
+        struct lm_link *link = &io->upstream->links[health->idle];
+        if (link->idle_until_ns > io->now_ns && !lm_link_connection(io, link)->ended) {
+            leave_idle(io, link);
+            return link;
+        }
+        lm_upstream_drop(io, link);
+    }
+    return dial(io, upstream, address);
+}
+
+/* Halves what is known of retries from time to time: of late, they are so many. */
+static void age(struct lm_io *io, struct lm_upstream_pool *pool) {
+    if (io->now_ns < pool->since_ns + SHARE_S * 1000000000ull) return;
+    pool->since_ns = io->now_ns;
+    pool->asked /= 2;
+    pool->retried /= 2;
+}
+
+bool lm_upstream_keep(struct lm_io *io) {
+    const struct lm_upstreams *upstreams = &io->shared->upstreams;
+    bool all = true;
+    for (uint32_t u = 0; u < upstreams->count; u++) {
+        age(io, &io->upstream->pools[u]);
+        for (uint32_t a = 0; a < upstreams->at[u]->address_count; a++) {
+            struct lm_upstream_health *health = health_of(io, u, a);
+            if (health->open >= upstreams->at[u]->connections) continue;
+            all = false;
+            if (io->now_ns < health->next_dial_ns) continue;
+            health->next_dial_ns = io->now_ns + DIAL_PAUSE_MS * 1000000ull;
+            while (health->open < upstreams->at[u]->connections)
+                if (!dial(io, u, a)) break;
+        }
+    }
+    return all;
+}

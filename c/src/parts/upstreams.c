@@ -1,0 +1,121 @@
+/* upstreams.c: see upstreams.h. */
+#include "parts/upstreams.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "parts/settings.h"
+
+enum { HOST_BYTES_MAX = 300, PATH_BYTES_MAX = 512, KEY_BYTES_MAX = 4096 };
+
+/* What ends a line of a head would begin another one. */
+static bool is_plain(const char *text, size_t most) {
+    size_t bytes = strnlen(text, most + 1);
+    for (size_t i = 0; i < bytes; i++)
+        if ((uint8_t)text[i] < ' ' || (uint8_t)text[i] >= 0x7f) return false;
+    return bytes <= most;
+}
+
+static int refuse(const lumen_upstream_config *config, const char *what, const char *expected) {
+    return lm_error(LUMEN_E_INVALID, "upstreams.%.63s: %s: expected %s", config->name, what,
+                    expected);
+}
+
+static int open_address(struct lm_upstream_address *address, const lumen_upstream_config *config,
+                        const lumen_upstream_address *from) {
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&address->socket;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address->socket;
+    int code = lm_setting_in_range("port of an upstream", from->port, 1, UINT16_MAX);
+    if (code) return code;
+    if (inet_pton(AF_INET, from->ip, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)from->port);
+        address->socket_bytes = sizeof *v4;
+    } else if (inet_pton(AF_INET6, from->ip, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)from->port);
+        address->socket_bytes = sizeof *v6;
+    } else {
+        return refuse(config, "address", "an IPv4 or IPv6 address");
+    }
+    if (!is_plain(from->host, HOST_BYTES_MAX) || !is_plain(from->path, PATH_BYTES_MAX))
+        return refuse(config, "address", "a host and a path of printable ASCII");
+    if (asprintf(&address->host, "Host: %s\r\n", from->host) < 0) address->host = NULL;
+    address->path = strdup(from->path);
+    if (!address->host || !address->path)
+        return lm_error(LUMEN_E_NOMEM, "no memory for an upstream");
+    return 0;
+}
+
+static void close_one(struct lm_upstream *upstream) {
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+        free(upstream->addresses[a].host);
+        free(upstream->addresses[a].path);
+    }
+    free(upstream->authorization);
+    free(upstream);
+}
+
+static int check(const lumen_upstream_config *config) {
+    size_t name_bytes = strnlen(config->name, LM_UPSTREAM_NAME_BYTES_MAX);
+    if (name_bytes < 1 || name_bytes == LM_UPSTREAM_NAME_BYTES_MAX)
+        return refuse(config, "name", "1 to 63 bytes");
+    /* The key is in no message. */
+    if (config->authorization && !is_plain(config->authorization, KEY_BYTES_MAX))
+        return refuse(config, "key", "at most 4096 printable ASCII characters, without line ends");
+    int code = lm_setting_in_range("addresses of an upstream", config->address_count, 1,
+                                   LUMEN_UPSTREAM_ADDRESSES_MAX);
+    if (!code) code = lm_setting_in_range("upstreams.connections", config->connections, 0, 64);
+    if (!code) code = lm_setting_in_range("upstreams.in_flight", config->in_flight, 1, 65536);
+    if (!code) code = lm_setting_in_range("upstreams.retries", config->retries, 0, 1);
+    if (!code && !(config->retry_share >= 0 && config->retry_share <= 1))
+        code = refuse(config, "retry_share", "0.0 to 1.0");
+    return code;
+}
+
+static uint64_t ns_of(uint32_t ms) {
+    return ms * 1000000ull;
+}
+
+int lm_upstreams_add(struct lm_upstreams *upstreams, const lumen_upstream_config *config) {
+    int code = check(config);
+    if (code) return code;
+    if (upstreams->count == LUMEN_UPSTREAMS_MAX)
+        return lm_error(LUMEN_E_INVALID, "upstreams: expected at most %d", LUMEN_UPSTREAMS_MAX);
+    struct lm_upstream *upstream = calloc(1, sizeof *upstream);
+    if (!upstream) return lm_error(LUMEN_E_NOMEM, "no memory for an upstream");
+    memcpy(upstream->name, config->name, strlen(config->name) + 1);
+    upstream->connections = config->connections;
+    upstream->in_flight = config->in_flight;
+    upstream->connect_ns = ns_of(config->connect_ms);
+    upstream->first_byte_ns = ns_of(config->first_byte_ms);
+    upstream->silence_ns = ns_of(config->silence_ms);
+    upstream->total_ns = ns_of(config->total_ms);
+    upstream->retries = config->retries > 0;
+    upstream->retry_percent = (uint32_t)(config->retry_share * 100 + 0.5);
+    int bytes = asprintf(
+        &upstream->authorization, "%s%s%s", config->authorization ? "Authorization: " : "",
+        config->authorization ? config->authorization : "", config->authorization ? "\r\n" : "");
+    if (bytes < 0) {
+        upstream->authorization = NULL;
+        code = lm_error(LUMEN_E_NOMEM, "no memory for an upstream");
+    }
+    upstream->address_count = config->address_count;
+    for (uint32_t a = 0; !code && a < config->address_count; a++)
+        code = open_address(&upstream->addresses[a], config, &config->addresses[a]);
+    if (code) {
+        close_one(upstream);
+        return code;
+    }
+    upstreams->at[upstreams->count++] = upstream;
+    return 0;
+}
+
+void lm_upstreams_close(struct lm_upstreams *upstreams) {
+    for (uint32_t u = 0; u < upstreams->count; u++) close_one(upstreams->at[u]);
+    upstreams->count = 0;
+}

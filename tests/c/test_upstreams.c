@@ -1,0 +1,176 @@
+/* test_upstreams.c: what a gateway reads and checks before any byte moves: the settings of
+ * upstreams, heads of answers, and requests in OpenAI's form. Splits and garbage: the fuzzers'
+ * corpora. */
+#include "base/error.h"
+#include "check.h"
+#include "formats/oip_request.h"
+#include "formats/openai_request.h"
+#include "parts/upstreams.h"
+#include "wire/http_response.h"
+#include "wire/http_scan.h"
+
+/* ---- settings ---- */
+
+static lumen_upstream_config good(const lumen_upstream_address *address) {
+    return (lumen_upstream_config){.name = "up",
+                                   .addresses = address,
+                                   .address_count = 1,
+                                   .connections = 1,
+                                   .in_flight = 8,
+                                   .first_byte_ms = 50,
+                                   .retries = 1,
+                                   .retry_share = 0.25};
+}
+
+static void expect_refusal(lumen_upstream_config config, const char *word) {
+    struct lm_upstreams upstreams = {0};
+    CHECK_AT("%s", word);
+    CHECK(lm_upstreams_add(&upstreams, &config) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), word));
+    CHECK(!strstr(lm_error_last(), "secret"));
+    CHECK(upstreams.count == 0);
+}
+
+static void test_settings(void) {
+    const lumen_upstream_address v4 = {.ip = "10.0.0.7", .host = "a:81", .path = "/p", .port = 81};
+    const lumen_upstream_address v6 = {.ip = "::1", .host = "[::1]", .path = "", .port = 80};
+    struct lm_upstreams upstreams = {0};
+    lumen_upstream_config config = good(&v4);
+    config.authorization = "Bearer secret";
+    CHECK(lm_upstreams_add(&upstreams, &config) == 0);
+    config = good(&v6);
+    CHECK(lm_upstreams_add(&upstreams, &config) == 0);
+    CHECK(upstreams.count == 2);
+    CHECK(strcmp(upstreams.at[0]->authorization, "Authorization: Bearer secret\r\n") == 0);
+    CHECK(strcmp(upstreams.at[1]->authorization, "") == 0);
+    CHECK(strcmp(upstreams.at[0]->addresses[0].host, "Host: a:81\r\n") == 0);
+    CHECK(upstreams.at[0]->first_byte_ns == 50000000 && upstreams.at[0]->retry_percent == 25);
+    CHECK(upstreams.at[1]->addresses[0].socket.ss_family == AF_INET6);
+    lm_upstreams_close(&upstreams);
+
+    lumen_upstream_address bad = v4;
+    config = good(&bad);
+    bad.ip = "localhost";
+    expect_refusal(config, "IPv4 or IPv6");
+    bad = v4;
+    bad.port = 0;
+    expect_refusal(config, "port");
+    bad = v4;
+    bad.host = "a\r\nX: y";
+    expect_refusal(config, "a host and a path");
+    bad = v4;
+    config.authorization = "Bearer secret\nX: y";
+    expect_refusal(config, "without line ends");
+    config = good(&v4);
+    config.name = "";
+    expect_refusal(config, "1 to 63 bytes");
+    config = good(&v4);
+    config.address_count = 0;
+    expect_refusal(config, "addresses");
+    config = good(&v4);
+    config.in_flight = 0;
+    expect_refusal(config, "in_flight");
+    config = good(&v4);
+    config.retry_share = 1.5;
+    expect_refusal(config, "retry_share");
+}
+
+/* ---- heads of answers ---- */
+
+static int parse(const char *text, struct lm_http_response *response) {
+    char why[256];
+    return lm_http_parse_response(text, strlen(text), false, response, why, sizeof why);
+}
+
+static void test_heads(void) {
+    struct lm_http_response response;
+    const char plain[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\n";
+    CHECK(parse(plain, &response) == (int)sizeof plain - 1);
+    CHECK(response.status == 200 && response.framing == LM_HTTP_FRAMED_BY_LENGTH);
+    CHECK(response.length == 5 && response.keep_alive);
+    CHECK(parse("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", &response) > 0);
+    CHECK(response.framing == LM_HTTP_FRAMED_BY_CHUNKS && response.keep_alive);
+    CHECK(parse("HTTP/1.1 200\r\n\r\n", &response) > 0);
+    CHECK(response.framing == LM_HTTP_FRAMED_BY_CLOSE && !response.keep_alive);
+    CHECK(parse("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", &response) > 0);
+    CHECK(!response.keep_alive);
+    CHECK(parse("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: a, CLOSE\r\n\r\n", &response) >
+          0);
+    CHECK(!response.keep_alive);
+    CHECK(parse("HTTP/1.1 204 No\r\nKeep-Alive: max=3, timeout=7\r\n\r\n", &response) > 0);
+    CHECK(response.framing == LM_HTTP_FRAMED_BY_LENGTH && response.length == 0);
+    CHECK(response.keep_alive_s == 7);
+    /* Both framings: the chunks count, and the connection is not used again. */
+    CHECK(parse("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+                &response) > 0);
+    CHECK(response.framing == LM_HTTP_FRAMED_BY_CHUNKS && !response.keep_alive);
+    CHECK(parse("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n", &response) > 0);
+    CHECK(response.retry_after);
+    CHECK(parse("HTTP/1.1 200 OK\r\nA: b\r\n", &response) == 0);
+    CHECK(parse("HT", &response) == 0);
+    CHECK(parse("HTTP/1.1 99 x\r\n\r\n", &response) < 0);
+    CHECK(parse("HTTP/1.1 600 x\r\n\r\n", &response) < 0);
+    CHECK(parse("ICY 200 OK", &response) < 0);
+    CHECK(parse("HTTP/1.1 200 OK\r\nA b\r\n\r\n", &response) < 0);
+    CHECK(parse("HTTP/1.1 200 OK\r\nA : b\r\n\r\n", &response) < 0);
+}
+
+static void test_fields(void) {
+    struct lm_http_response response;
+    struct lm_http_field field;
+    CHECK(parse("HTTP/1.1 200 OK\r\nDate: x\r\nA: \t1 \r\nconnection: close\r\nB:\r\n"
+                "Content-Length: 0\r\nSet-Cookie: c\r\nTE: x\r\n\r\n",
+                &response) > 0);
+    struct lm_slice left = response.fields;
+    CHECK(lm_http_next_passed(&left, &field));
+    CHECK(lm_slice_is(field.name, "a") && lm_slice_is(field.value, "1"));
+    CHECK(lm_http_next_passed(&left, &field));
+    CHECK(lm_slice_is(field.name, "b") && field.value.bytes == 0);
+    CHECK(!lm_http_next_passed(&left, &field));
+}
+
+/* ---- requests ---- */
+
+static enum lm_status read_text(struct lm_openai_parser *parser, const char *text,
+                                struct lm_openai_request *asked) {
+    static char padded[8192 + LM_OIP_PADDING];
+    char why[256];
+    memcpy(padded, text, strlen(text) + 1);
+    return lm_openai_read(parser, padded, strlen(text), asked, why, sizeof why);
+}
+
+static void test_requests(void) {
+    struct lm_openai_parser *parser;
+    struct lm_openai_request asked;
+    CHECK(lm_openai_parser_open(&parser, 8192) == 0);
+    const char text[] = "{\"a\": {\"model\": \"x\"}, \"model\": \"gpt\\/4\", \"stream\": true, "
+                        "\"max_completion_tokens\": 77, \"b\": [1, {}]}";
+    CHECK(read_text(parser, text, &asked) == LM_STATUS_OK);
+    CHECK(asked.model_bytes == 5 && memcmp(asked.model, "gpt/4", 5) == 0);
+    CHECK(asked.name_bytes == 8 && memcmp(text + asked.name_at, "\"gpt\\/4\"", 8) == 0);
+    CHECK(asked.streams && asked.tokens_max == 77);
+    CHECK(read_text(parser, "{\"model\":\"m\",\"stream\":false,\"max_tokens\":\"9\"}", &asked) ==
+          LM_STATUS_OK);
+    CHECK(!asked.streams && asked.tokens_max == 0);
+    CHECK(read_text(parser, "{\"model\":\"m\",\"max_tokens\":99999999999999999999}", &asked) ==
+          LM_STATUS_OK);
+    CHECK(asked.tokens_max == UINT32_MAX);
+    char name[600] = "{\"model\":\"";
+    memset(name + strlen(name), 'n', 400);
+    strcat(name, "\"}");
+    CHECK(read_text(parser, name, &asked) == LM_STATUS_OK);
+    CHECK(asked.model_bytes == LM_NAME_BYTES_MAX); /* of none that is served */
+    CHECK(read_text(parser, "{\"model\":\"m\"", &asked) == LM_STATUS_BAD_REQUEST);
+    CHECK(read_text(parser, "{\"model\":\"m\",\"model\":\"m\"}", &asked) == LM_STATUS_BAD_REQUEST);
+    CHECK(read_text(parser, "{\"mod\\u0065l\":\"m\"}", &asked) == LM_STATUS_BAD_REQUEST);
+    lm_openai_parser_close(parser);
+    CHECK(lm_openai_parser_open(&parser, 0) == LUMEN_E_INVALID);
+}
+
+int main(void) {
+    test_settings();
+    test_heads();
+    test_fields();
+    test_requests();
+    return check_finish("test_upstreams");
+}
