@@ -1,6 +1,6 @@
 /* test_upstreams.c: what a gateway reads and checks before any byte moves: the settings of
- * upstreams, heads of answers, and requests in OpenAI's form. Splits and garbage: the fuzzers'
- * corpora. */
+ * upstreams, heads of answers (row 51 of the project's list of hostile inputs), and requests in
+ * OpenAI's form (row 52). Splits and garbage: the fuzzers' corpora. */
 #include "base/error.h"
 #include "check.h"
 #include "formats/oip_request.h"

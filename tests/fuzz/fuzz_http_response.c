@@ -1,6 +1,6 @@
 /* fuzz_http_response.c: any bytes as the head of an answer, whole and in two pieces: the same is
- * found, every field that is passed on is a line of the head, and none is about the connection. Row 51 of
- * the project's list of hostile inputs. */
+ * found, every field that is passed on is a line of the head, and none is about the connection. Row
+ * 51 of the project's list of hostile inputs. */
 #include "fuzz.h"
 #include "wire/http_response.h"
 #include "wire/http_scan.h"

@@ -42,8 +42,11 @@ bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection) {
             connection->in.call.route = lm_texts_kind_of(model)->main_route;
         return true;
     }
+    const bool is_upstreams = lm_http_is_upstreams(connection->in.call.route);
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL,
-                          "the server has no model of texts that this path is for");
+                          is_upstreams
+                              ? "the server has no model of an upstream, which this path is for"
+                              : "the server has no model of texts that this path is for");
     return false;
 }
 

@@ -22,7 +22,6 @@ from grpclib.client import Channel, StreamStreamMethod, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from harness import Canary, Server
-from test_e2e_tls import tls_port
 from tritonclient.grpc import service_pb2 as pb
 
 pytestmark = pytest.mark.once  # what streams say is received by the same code on both
@@ -56,7 +55,7 @@ def server(
 def address(server: Server, request: pytest.FixtureRequest) -> Iterator[tuple[int, bool]]:
     """A port, and whether it speaks TLS."""
     is_tls = request.param == "TLS"
-    yield tls_port(server) if is_tls else server.port, is_tls
+    yield tls.port_of(server) if is_tls else server.port, is_tls
     server.wait_until_idle()
 
 

@@ -33,7 +33,6 @@ from http2 import (
     literal,
 )
 from test_e2e_http2 import LIVE, REFUSED_STREAM, WHOLE, X
-from test_e2e_tls import tls_port
 from web import Http, get
 
 BLOCK: Final = np.random.default_rng(1).random((1, ZOO_BLOCK_COLUMNS), np.float32)
@@ -167,7 +166,7 @@ def dial(
     server = serve(settings)
     if request.param == "plain":
         return server, lambda: Raw(server.port)
-    port, made = tls_port(server), tls.context(files, ["h2"])
+    port, made = tls.port_of(server), tls.context(files, ["h2"])
     return server, lambda: Raw(tls.connect(port, made))
 
 

@@ -360,7 +360,7 @@ def test_headers_that_change_nothing(zoo: Server, line: str) -> None:
 # ---- clients of other protocols ----
 
 
-@pytest.mark.parametrize("path", ["/embed_sparse", "/generate", "/v1/completions"])
+@pytest.mark.parametrize("path", ["/embed_sparse", "/generate", "/v2/embed"])
 def test_clients_that_bring_text_are_told_what_is_here(zoo: Server, path: str) -> None:
     for request in (get(path), post(path, b"{}")):
         answer = one(zoo, request)
@@ -373,6 +373,14 @@ def test_a_server_without_text_models_says_so(zoo: Server, path: str) -> None:
     answer = one(zoo, post(path, b"{}"))
     assert answer.code == 404
     assert b"the server has no model of texts that this path is for" in answer.body
+    assert one(zoo, get(path)).code == 405
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_a_server_without_upstreams_says_so(zoo: Server, path: str) -> None:
+    answer = one(zoo, post(path, b"{}"))
+    assert answer.code == 404
+    assert b"the server has no model of an upstream, which this path is for" in answer.body
     assert one(zoo, get(path)).code == 405
 
 

@@ -25,7 +25,6 @@ from conftest import Serve
 from harness import Server, eventually
 from http2 import Http2
 from operating import free_port
-from test_e2e_tls import tls_port
 from tritonclient import utils
 
 pytestmark = pytest.mark.once  # what others say is received by the same code on both
@@ -225,7 +224,7 @@ def dial(
         folder.mkdir()
         request.param(folder, front, 1, files.ca, is_tls)  # skips where there is no such program
         server = serve({"models": models, "server": {"tls": files.settings()}})
-        back = tls_port(server) if is_tls else server.port
+        back = tls.port_of(server) if is_tls else server.port
         command = request.param(folder, front, back, files.ca, is_tls)
         with running(command, folder, front):
             yield server, front

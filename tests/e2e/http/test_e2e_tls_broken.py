@@ -15,7 +15,7 @@ import tls
 import wire
 from conftest import Serve
 from harness import Canary, Server, eventually
-from test_e2e_tls import LIVE, answer, tls_port
+from test_e2e_tls import LIVE, answer
 from tlslite.errors import TLSRemoteAlert
 from tlslite.handshakesettings import HandshakeSettings
 from tlslite.messages import ChangeCipherSpec, ClientKeyExchange, Finished, Message
@@ -141,7 +141,7 @@ def server(
 
 @pytest.fixture
 def port(server: Server) -> Iterator[int]:
-    yield tls_port(server)
+    yield tls.port_of(server)
     server.wait_until_idle()
 
 
@@ -170,7 +170,7 @@ def expect(server: Server, files: tls.Files, before: dict[str, int], counter: st
         counter,
         found=lambda: tls.counted(before, server.figures().io),
     )
-    with tls.connect(tls_port(server), tls.context(files)) as stream:
+    with tls.connect(tls.port_of(server), tls.context(files)) as stream:
         assert answer(stream, LIVE) == b'{"live":true}'
 
 
@@ -201,7 +201,7 @@ def test_a_client_that_stays(serve: Serve, files: tls.Files, tmp_path: Path, sen
     own = {"tls": files.settings(), "header_timeout_ms": 300}
     server = serve({"server": own, "models": [{"name": "double", "path": str(double)}]})
     before = server.figures().io
-    with socket.create_connection(("127.0.0.1", tls_port(server)), wire.TIMEOUT_S) as raw:
+    with socket.create_connection(("127.0.0.1", tls.port_of(server)), wire.TIMEOUT_S) as raw:
         raw.sendall(hello(ciphers=b""))
         assert raw.recv(1 << 16)[:1] == bytes([ALERT])
         assert raw.recv(1) == b""

@@ -12,12 +12,12 @@ from typing import Final
 import graphs
 import needs
 import pytest
+import tls
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from harness import Canary, Server
-from test_e2e_tls import tls_port
 
 HOST: Final = "localhost"
 SCAN_S: Final = 240.0
@@ -88,7 +88,7 @@ def said(server: Server, *command: str) -> str:
     """What a tool prints of the port of TLS; other clients are served meanwhile."""
     with Canary(server):
         done = subprocess.run(
-            [*command, f"{HOST}:{tls_port(server)}"],
+            [*command, f"{HOST}:{tls.port_of(server)}"],
             capture_output=True,
             text=True,
             check=False,

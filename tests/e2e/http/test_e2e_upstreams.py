@@ -347,8 +347,8 @@ REPLIES = {
 
 @pytest.mark.parametrize("form", REPLIES)
 def test_an_answer_that_is_cut_at_every_byte(serve: Serve, form: str) -> None:
-    """Row 51. The client has an error in the place of the answer, a stream that says why it ends, or
-    less than the head promised; and the next request is served."""
+    """Row 51. The client has an error in the place of the answer, a stream that says why it ends,
+    or less than the head promised; and the next request is served."""
     reply = REPLIES[form]
 
     def script(request: Request, peer: Peer) -> None:

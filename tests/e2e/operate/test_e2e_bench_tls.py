@@ -13,7 +13,6 @@ import pytest
 import tls
 import web
 from harness import Server, run
-from test_e2e_tls import tls_port
 
 from lumen_uring.errors import EngineError
 from lumen_uring.ring.load import Load, LoadPlan, LoadResult
@@ -47,7 +46,7 @@ def trusted(files: tls.Files, monkeypatch: pytest.MonkeyPatch) -> None:
 def load(server: Server, host: str = "localhost", **changes: object) -> LoadResult:
     values: dict[str, object] = {
         "host": "127.0.0.1",
-        "port": tls_port(server),
+        "port": tls.port_of(server),
         "connections": 4,
         "model": 0,
         "encoding": 0,
@@ -64,7 +63,7 @@ def load(server: Server, host: str = "localhost", **changes: object) -> LoadResu
 
 
 def test_the_command(server: Server, files: tls.Files, cache: Path) -> None:
-    url = f"https://localhost:{tls_port(server)}"
+    url = f"https://localhost:{tls.port_of(server)}"
     ask = ["bench", "--server", url, "--model", "double", "--requests", "300", "--json"]
     before = server.figures().requests
     done = run(ask, cache, extra_environment={"SSL_CERT_FILE": files.ca})
@@ -127,7 +126,7 @@ def test_authorities_that_nobody_trusts(server: Server) -> None:
 def test_a_stop_ends_it(server: Server) -> None:
     endless = {"requests": 0, "seconds": 3600.0}
     values = LoadPlan(
-        "127.0.0.1", tls_port(server), 4, 0, 0, 1, [X.tobytes()], **endless, tls_host="localhost"
+        "127.0.0.1", tls.port_of(server), 4, 0, 0, 1, [X.tobytes()], **endless, tls_host="localhost"
     )  # type: ignore[arg-type]
     running = Load(values)
     threading.Timer(0.3, running.stop).start()
