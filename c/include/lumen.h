@@ -507,14 +507,15 @@ typedef struct lumen_tls_config {
 
 /* Where an upstream listens. */
 typedef struct lumen_upstream_address {
-    const char *ip;   /* IPv4 or IPv6 */
-    const char *host; /* what the Host header says */
-    const char *path; /* that its paths begin with: "" or such as /proxy */
+    const char *ip;       /* IPv4 or IPv6 */
+    const char *host;     /* what the Host header says */
+    const char *path;     /* that its paths begin with: "" or such as /proxy */
+    const char *tls_host; /* it speaks TLS, with a certificate for this name; NULL: it does not */
     uint32_t port;
     uint32_t reserved;
 } lumen_upstream_address;
 
-/* An upstream: servers elsewhere that serve the same models, over HTTP/1.1. */
+/* An upstream: servers elsewhere that serve the same models, over HTTP/1.1, with TLS or without. */
 typedef struct lumen_upstream_config {
     const char *name;          /* 1..63 bytes */
     const char *authorization; /* what the Authorization header says; NULL: there is none */
@@ -528,6 +529,10 @@ typedef struct lumen_upstream_config {
     uint32_t total_ms;      /* for the last one */
     uint32_t retries;       /* of a request, at another address, before its answer began: 0 or 1 */
     double retry_share;     /* such requests among all: 0.0 to 1.0 */
+    const char *authorities; /* PEM: that its certificates must lead to; NULL: the system's */
+    const char *certificate; /* PEM: this server's own, for it; NULL: none is shown */
+    const char *private_key; /* PEM, of that */
+    const char *source;      /* where these come from, for messages */
 } lumen_upstream_config;
 
 /* The content of a certificate. */

@@ -16,6 +16,7 @@ class LumenUpstreamAddress(ctypes.Structure):
         ("ip", c_char_p),
         ("host", c_char_p),
         ("path", c_char_p),
+        ("tls_host", c_char_p),
         ("port", c_uint32),
         ("reserved", c_uint32),
     ]
@@ -37,4 +38,8 @@ class LumenUpstreamConfig(ctypes.Structure):
         ("total_ms", c_uint32),
         ("retries", c_uint32),
         ("retry_share", c_double),
+        ("authorities", c_char_p),
+        ("certificate", c_char_p),
+        ("private_key", c_char_p),
+        ("source", c_char_p),
     ]

@@ -20,12 +20,14 @@ from lumen_uring.settings.upstreams import UpstreamConfig
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an upstream listens; what its Host header says, and what its paths begin with."""
+    """Where an upstream listens; what its Host header says, what its paths begin with, and the name
+    that its certificate is for, where it speaks TLS."""
 
     ip: str
     port: int
     host: str
     path: str = ""
+    tls_host: str | None = None
 
     def native(self) -> upstream_structs.LumenUpstreamAddress:
         """lumen_upstream_address."""
@@ -33,15 +35,28 @@ class Address:
             ip=self.ip.encode(),
             host=self.host.encode(),
             path=self.path.encode(),
+            tls_host=None if self.tls_host is None else self.tls_host.encode(),
             port=u32("port", self.port),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What only this server knows, and whom it trusts: the key that an upstream asks for; PEM: the
+    authorities of its certificates, this server's own certificate and its key. None: there is none;
+    the system's authorities."""
+
+    key: str | None = None
+    ca: bytes | None = None
+    cert: bytes | None = None
+    cert_key: bytes | None = None
 
 
 class Upstreams(Handle):
     """What an engine does about upstreams."""
 
     def add_upstream(
-        self, name: str, config: UpstreamConfig, addresses: Sequence[Address], key: str | None
+        self, name: str, config: UpstreamConfig, addresses: Sequence[Address], secrets: Secrets
     ) -> None:
         """Adds an upstream and its models; before start only.
 
@@ -49,10 +64,11 @@ class Upstreams(Handle):
             name: of the upstream.
             config: its settings; its URLs and the place of its key are not looked at.
             addresses: 1 to 16, of servers that serve the same.
-            key: what it knows this server by; None: nothing.
+            secrets: that are used towards it alone.
 
         Raises:
-            EngineError: an address or the key cannot be used; the key is in no message.
+            EngineError: an address, the key or a certificate cannot be used; the key is in no
+                message. Or it speaks TLS, and the system has no OpenSSL 3.
 
         Source:
             lumen_add_upstream, lumen_add_model
@@ -63,7 +79,11 @@ class Upstreams(Handle):
         }
         native = upstream_structs.LumenUpstreamConfig(
             name=name.encode(),
-            authorization=None if key is None else f"Bearer {key}".encode(),
+            authorization=None if secrets.key is None else f"Bearer {secrets.key}".encode(),
+            authorities=secrets.ca,
+            certificate=secrets.cert,
+            private_key=secrets.cert_key,
+            source=f"upstreams.{name}".encode(),
             connections=u32("connections", config.connections),
             in_flight=u32("in_flight", config.in_flight),
             retries=u32("attempts", config.retry.attempts),

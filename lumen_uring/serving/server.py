@@ -335,8 +335,8 @@ def _load_models(
             problems.append((ensemble.name, error))
     for name, upstream in config.upstreams.items():
         yield f"of upstream {name}"
-        places, key = upstreams.addresses(name, upstream), upstreams.key(name, upstream)
-        engine.add_upstream(name, upstream, places, key)
+        places, secrets = upstreams.addresses(name, upstream), upstreams.secrets(name, upstream)
+        engine.add_upstream(name, upstream, places, secrets)
     kept = [model for model in config.models if model.name in loaded]
     try:
         compared = loading.check_declared(engine, kept)

@@ -12,11 +12,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.ring.upstreams import Address
+from lumen_uring.ring.upstreams import Address, Secrets
 from lumen_uring.settings.keys import token_problem
 from lumen_uring.settings.upstreams import ADDRESSES_MAX, UpstreamConfig
 
 _KEY_BYTES_MAX = 4096
+_PEM_BYTES_MAX = 4 << 20  # the system's own authorities have 0.2 MB
 
 
 def addresses(name: str, config: UpstreamConfig) -> list[Address]:
@@ -32,7 +33,8 @@ def addresses(name: str, config: UpstreamConfig) -> list[Address]:
     found: dict[Address, None] = {}
     for url in config.urls:
         parts = urlsplit(url)
-        port = parts.port or 80
+        is_tls = parts.scheme == "https"
+        port = parts.port or (443 if is_tls else 80)
         try:
             infos = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -43,13 +45,39 @@ def addresses(name: str, config: UpstreamConfig) -> list[Address]:
         # Paths begin with /v1 anyway: clients' libraries have it at the end of what they ask for.
         path = parts.path.rstrip("/").removesuffix("/v1")
         for _family, _type, _protocol, _name, place in infos:
-            found[Address(str(place[0]), port, parts.netloc, path)] = None
+            name_there = parts.hostname if is_tls else None
+            found[Address(str(place[0]), port, parts.netloc, path, name_there)] = None
     if len(found) > ADDRESSES_MAX:
         raise ConfigError(
             f"upstreams.{name}.urls: expected at most {ADDRESSES_MAX} addresses in all, found "
             f"{len(found)}"
         )
     return list(found)
+
+
+def secrets(name: str, config: UpstreamConfig) -> Secrets:
+    """What is used towards an upstream alone.
+
+    Args:
+        name: of the upstream.
+        config: its settings.
+
+    Raises:
+        ConfigError: a key or a file is not there, or fits no header.
+    """
+
+    def pem(setting: str) -> bytes | None:
+        path = getattr(config, setting)
+        if path is None:
+            return None
+        try:
+            with Path(path).open("rb") as file:
+                return file.read(_PEM_BYTES_MAX)
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise ConfigError(f"upstreams.{name}.{setting}: {path}: {why}") from error
+
+    return Secrets(key(name, config), pem("ca"), pem("cert"), pem("cert_key"))
 
 
 def key(name: str, config: UpstreamConfig) -> str | None:

@@ -142,6 +142,13 @@ def _check_upstreams(config: Config, report: Report) -> None:
         if entry.key_env is not None and entry.key_file is not None:
             found = f"{entry.key_file} beside key_env {entry.key_env}"
             report(("upstreams", name, "key_file"), "null beside key_env", found)
+        if (entry.cert is None) != (entry.cert_key is None):
+            found = f"{entry.cert or 'null'} beside cert_key {entry.cert_key or 'null'}"
+            report(("upstreams", name, "cert"), "both cert and cert_key, or neither", found)
+        for setting in ("ca", "cert"):
+            if getattr(entry, setting) and all(url.startswith("http:") for url in entry.urls):
+                found = f"{getattr(entry, setting)} beside URLs without TLS"
+                report(("upstreams", name, setting), "null, or an https URL", found)
     count = len(config.served())
     if config.upstreams and count > MODELS_MAX:
         report(("upstreams",), f"at most {MODELS_MAX} models in all", f"{count}")

@@ -39,7 +39,8 @@ def of(data: Mapping[str, Any]) -> Iterator[Place]:
     upstreams = data.get("upstreams")
     for name, upstream in upstreams.items() if isinstance(upstreams, dict) else ():
         if isinstance(upstream, dict):
-            yield ("upstreams", name, "key_file")
+            for setting in ("key_file", "ca", "cert", "cert_key"):
+                yield ("upstreams", name, setting)
     repository = data.get("repository")
     folders = repository.get("paths") if isinstance(repository, dict) else None
     for index in range(len(folders) if isinstance(folders, list) else 0):

@@ -19,14 +19,14 @@ ADDRESSES_MAX: Final = 16  # LUMEN_UPSTREAM_ADDRESSES_MAX
 NAME: Final = r"[A-Za-z0-9_.-]{1,63}"
 _THERE: Final = rf"^[A-Za-z0-9_.:/@+-]{{1,{NAME_BYTES_MAX}}}$"
 _SECONDS_MAX: Final = 86_400
-_URL_EXPECTED: Final = "a URL such as http://10.0.0.7:8000"
+_URL_EXPECTED: Final = "a URL such as https://10.0.0.7:8443"
 
 
 def _url(value: str) -> str:
     parts = urlsplit(value)
     is_plain = value.isascii() and value.isprintable() and " " not in value
     port = parts.port  # raises ValueError where it is none
-    if parts.scheme != "http" or not parts.hostname or not is_plain or port == 0:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain or port == 0:
         raise ValueError(_URL_EXPECTED)
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(_URL_EXPECTED)
@@ -75,7 +75,7 @@ class UpstreamConfig(Section):
     ] = Field(
         min_length=1,
         max_length=ADDRESSES_MAX,
-        description=f"a list of 1..{ADDRESSES_MAX} URLs such as http://10.0.0.7:8000",
+        description=f"a list of 1..{ADDRESSES_MAX} URLs such as https://10.0.0.7:8443",
     )
     models: dict[
         Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")],
@@ -91,6 +91,17 @@ class UpstreamConfig(Section):
     )
     key_file: Annotated[str, AfterValidator(no_nul)] | None = Field(
         default=None, min_length=1, description="null, or the path of a file with a key"
+    )
+    ca: Annotated[str, AfterValidator(no_nul)] | None = Field(
+        default=None,
+        min_length=1,
+        description="null (the system's), or the path of a file in PEM form with authorities",
+    )
+    cert: Annotated[str, AfterValidator(no_nul)] | None = Field(
+        default=None, min_length=1, description="null, or the path of a file in PEM form"
+    )
+    cert_key: Annotated[str, AfterValidator(no_nul)] | None = Field(
+        default=None, min_length=1, description="null, or the path of a file in PEM form"
     )
     connections: int = Field(
         default=1, ge=0, le=64, description="a whole number, 0 (when they are needed) to 64"

@@ -85,6 +85,15 @@ def context(
     return made
 
 
+def server_context(files: Files, client_ca: str | None = None) -> ssl.SSLContext:
+    """For a server of the tests' own, which asks its clients for certificates of an authority."""
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+    made.load_cert_chain(files.cert, files.key)
+    if client_ca:
+        made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
 def connect(
     port: int,
     made: ssl.SSLContext,

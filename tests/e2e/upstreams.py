@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -91,6 +92,9 @@ class Upstream:
 
     script: Script = echo
     port: int = 0
+    tls: ssl.SSLContext | None = None
+    greeting: bytes = b""  # that it says unasked
+    resumed: int = 0  # handshakes
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
 
@@ -104,7 +108,7 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def close(self) -> None:
         """From here on nobody is there."""
@@ -135,6 +139,14 @@ class Upstream:
 
     def _serve(self, one: socket.socket) -> None:
         try:
+            if self.tls:
+                wrapped = self.tls.wrap_socket(one, server_side=True)
+                with self._lock:
+                    self._open = self._open - {one} | {wrapped}
+                one = wrapped
+                self.resumed += bool(one.session_reused)  # type: ignore[attr-defined]
+            if self.greeting:
+                one.sendall(self.greeting)
             one.settimeout(None)  # it may be idle for long
             for request in _requests(one):
                 with self._lock:
@@ -173,8 +185,13 @@ def _requests(one: socket.socket) -> Iterator[Request]:
 
 
 @contextmanager
-def upstream(script: Script = echo, port: int = 0) -> Iterator[Upstream]:
-    one = Upstream(script, port)
+def upstream(
+    script: Script = echo,
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    greeting: bytes = b"",
+) -> Iterator[Upstream]:
+    one = Upstream(script, port, tls, greeting)
     try:
         yield one
     finally:

@@ -1,6 +1,7 @@
 /* upstream.c: see upstream.h. */
 #include "dialects/upstream.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@
 #include "flow/estimate.h"
 #include "flow/gate.h"
 #include "flow/slots.h"
+#include "flow/tls.h"
 
 enum { IDLE_TICK_MS = 1000, LINKS_MAX = 65536 };
 
@@ -48,6 +50,7 @@ int lm_upstreams_open(struct lm_io *io) {
 
 void lm_upstreams_shut(struct lm_io *io) {
     if (!io->upstream) return;
+    lm_upstream_drop_tickets(io);
     lm_openai_parser_close(io->upstream->parser);
     lm_mapping_close(&io->upstream->links_memory);
     lm_mapping_close(&io->upstream->exchanges_memory);
@@ -91,25 +94,8 @@ void lm_upstream_client_left(struct lm_io *io, struct lm_connection *client) {
     lm_connection_abort(io, lm_link_connection(io, &io->upstream->links[exchange->link]));
 }
 
-void lm_upstream_connected(struct lm_io *io, const struct lm_completion *completion) {
-    struct lm_connection *connection = lm_io_connection(io, completion->index);
-    struct lm_link *link = lm_link_of(io, connection);
-    LM_ASSERT(connection->generation == completion->generation && link);
-    connection->in_flight = 0;
-    lm_connection_mark(io, connection);
-    if (completion->result < 0 || connection->ended) {
-        lm_add_single_writer_u64(&io->stats->io.upstream_undialed, 1);
-        if (!connection->ended) {
-            link->fault = LM_FAULT_UNDIALED;
-            link->refusal = -completion->result;
-        }
-        if (link->slot == LM_NO_SLOT && link->state == LM_LINK_DIALING)
-            lm_upstream_failed(io, link->upstream, link->address);
-        if (link->slot != LM_NO_SLOT) connection->in_flight = 1; /* until that is over */
-        link->state = link->slot == LM_NO_SLOT ? LM_LINK_OVER : LM_LINK_ASKING;
-        lm_connection_abort(io, connection);
-        return;
-    }
+/* It is connected, and greeted: its request goes out, or it waits for one. */
+static void begin(struct lm_io *io, struct lm_connection *connection, struct lm_link *link) {
     connection->in.read_state = LM_READ_PROLOGUE;
     link->moved_ns = io->now_ns;
     if (link->slot == LM_NO_SLOT) {
@@ -120,6 +106,77 @@ void lm_upstream_connected(struct lm_io *io, const struct lm_completion *complet
     }
 }
 
+/* It cannot be had. */
+static void give_back(struct lm_io *io, struct lm_connection *connection, struct lm_link *link,
+                      enum lm_link_fault fault) {
+    lm_add_single_writer_u64(&io->stats->io.upstream_undialed, 1);
+    if (!connection->ended) link->fault = (uint8_t)fault;
+    if (link->slot == LM_NO_SLOT && link->state == LM_LINK_DIALING)
+        lm_upstream_failed(io, link->upstream, link->address);
+    if (link->slot != LM_NO_SLOT) lm_link_hold(io, connection, true); /* until that is over */
+    link->state = link->slot == LM_NO_SLOT ? LM_LINK_OVER : LM_LINK_ASKING;
+    lm_connection_abort(io, connection);
+}
+
+static const char *host_of(const struct lm_io *io, const struct lm_link *link) {
+    return lm_upstream_at(io, link->upstream)->addresses[link->address].tls_host;
+}
+
+/* Goes on with a greeting, as far as the other side has said something. */
+static void greet(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_link *link = lm_link_of(io, connection);
+    if (!link || connection->ended) return;
+    const struct lm_tls_client *client = lm_upstream_at(io, link->upstream)->tls;
+    struct lm_tls_session *session = lm_tls_session_of(io, connection);
+    char *why = io->upstream->untrusted;
+    switch (lm_tls_client_greet(client, session, host_of(io, link), why,
+                                sizeof io->upstream->untrusted)) {
+    case LM_TLS_WAITS: return; /* it is asked for when the connection is advanced */
+    case LM_TLS_REFUSED: give_back(io, connection, link, LM_FAULT_UNTRUSTED); return;
+    case LM_TLS_GREETED: break;
+    }
+    session->may_read = true;
+    lm_link_hold(io, connection, false);
+    begin(io, connection, link);
+}
+
+/* It is connected: TLS begins. false: there is no memory. */
+static bool begin_tls(struct lm_io *io, struct lm_connection *connection, struct lm_link *link) {
+    struct lm_upstream_health *health =
+        &io->upstream->pools[link->upstream].addresses[link->address];
+    const struct lm_tls_client *client = lm_upstream_at(io, link->upstream)->tls;
+    struct lm_tls_session *session =
+        lm_tls_client_begin(client, connection->fd, host_of(io, link), health->ticket);
+    if (!session) return false;
+    session->now_ns = &io->now_ns;
+    lm_tls_session_put(io->shared->sessions, connection->fd, session);
+    connection->transport = LM_TRANSPORT_TLS;
+    io->tls->open++;
+    connection->in.started_ns = io->now_ns;
+    connection->in.read_state = LM_READ_DESCRIPTOR; /* the socket is waited for */
+    return true;
+}
+
+void lm_upstream_connected(struct lm_io *io, const struct lm_completion *completion) {
+    struct lm_connection *connection = lm_io_connection(io, completion->index);
+    struct lm_link *link = lm_link_of(io, connection);
+    LM_ASSERT(connection->generation == completion->generation && link);
+    link->connects = false;
+    lm_link_hold(io, connection, false);
+    lm_connection_mark(io, connection);
+    if (completion->result < 0 || connection->ended) {
+        link->refusal = -completion->result;
+        give_back(io, connection, link, LM_FAULT_UNDIALED);
+    } else if (!host_of(io, link)) {
+        begin(io, connection, link);
+    } else if (begin_tls(io, connection, link)) {
+        greet(io, connection);
+    } else {
+        link->refusal = ENOMEM;
+        give_back(io, connection, link, LM_FAULT_UNDIALED);
+    }
+}
+
 /* ---- what flow/ asks ---- */
 
 /* Its other side has closed it, or this one has: what it had to do is over, once the kernel and the
@@ -127,7 +184,7 @@ void lm_upstream_connected(struct lm_io *io, const struct lm_completion *complet
 static void carry(struct lm_io *io, struct lm_connection *connection) {
     struct lm_link *link = lm_link_of(io, connection);
     if (!connection->ended || !link) return;
-    if (link->state == LM_LINK_DIALING || link->sends) return;
+    if (link->connects || link->sends) return;
     if (link->slot != LM_NO_SLOT) {
         const struct lm_connection *client = lm_exchange_client(io, link->slot);
         if (client->sending == link->slot) return; /* it marks this one */
@@ -135,7 +192,7 @@ static void carry(struct lm_io *io, struct lm_connection *connection) {
             if (link->slot != LM_NO_SLOT) lm_upstream_lose(io, link);
         }
     }
-    connection->in_flight = 0;
+    lm_link_hold(io, connection, false);
     lm_upstream_forget(io, link);
 }
 
@@ -163,6 +220,7 @@ static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_
 const struct lm_dialect lm_upstream = {.name = "upstream",
                                        .one_at_a_time = true,
                                        .take = lm_upstream_take,
+                                       .descriptor = greet,
                                        .prologue_deadline_ns = no_deadline,
                                        .forget = forget,
                                        .carry = carry,

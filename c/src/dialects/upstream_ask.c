@@ -102,7 +102,7 @@ void lm_upstream_send(struct lm_io *io, struct lm_link *link) {
     link->has_answered = false;
     link->head_used = 0;
     link->moved_ns = io->now_ns;
-    connection->in_flight = 1; /* it has a request: it stays until that is over */
+    lm_link_hold(io, connection, true); /* it has a request: it stays until that is over */
     request->popped_ns = request->preprocessed_ns = lm_now_ns(); /* so long it waited for a link */
     compose(io, link, lm_exchange_of(io, link->slot), request);
     go_on(io, link);

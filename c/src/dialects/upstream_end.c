@@ -181,6 +181,10 @@ static void describe(const struct lm_io *io, const struct lm_link *link, struct 
     case LM_FAULT_GARBAGE:
         snprintf(why, room, "upstream '%s': %.400s", name, exchange->event);
         break;
+    case LM_FAULT_UNTRUSTED:
+        failure->is_elsewhere = true;
+        snprintf(why, room, "upstream '%s': %.400s", name, io->upstream->untrusted);
+        break;
     case LM_FAULT_PASSED_OVER:
         failure->is_elsewhere = true;
         failure->code = 503;

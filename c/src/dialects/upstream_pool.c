@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "flow/tls.h"
 
 enum {
     FAILURES_MAX = 5, /* then an address is left alone */
@@ -101,7 +102,26 @@ static void leave_idle(struct lm_io *io, struct lm_link *link) {
     lm_upstream_wake(io);
 }
 
+/* With TLS 1.3 it comes behind the greeting, with the first answers. */
+static void keep_ticket(struct lm_io *io, const struct lm_link *link) {
+    struct lm_upstream_health *health = health_of(io, link->upstream, link->address);
+    const struct lm_tls_session *session = lm_tls_session_of(io, lm_link_connection(io, link));
+    if (!session) return;
+    const struct lm_openssl *openssl = io->shared->sessions->openssl;
+    /* A copy: the original is worth nothing once its connection has ended without a word. */
+    SSL_SESSION *now = openssl->SSL_get1_session(session->ssl);
+    SSL_SESSION *copy = now ? openssl->SSL_SESSION_dup(now) : NULL;
+    if (now) openssl->SSL_SESSION_free(now);
+    if (!copy) return;
+    if (health->ticket) openssl->SSL_SESSION_free(health->ticket);
+    health->ticket = copy;
+}
+
 void lm_upstream_rest(struct lm_io *io, struct lm_link *link) {
+    if (link->is_used && !link->has_ticket) {
+        keep_ticket(io, link);
+        link->has_ticket = true;
+    }
     struct lm_link *links = io->upstream->links;
     struct lm_upstream_health *health = health_of(io, link->upstream, link->address);
     link->state = LM_LINK_IDLE;
@@ -113,14 +133,23 @@ void lm_upstream_rest(struct lm_io *io, struct lm_link *link) {
     if (health->idle != LM_NO_LINK) links[health->idle].previous = (uint32_t)(link - links);
     health->idle = (uint32_t)(link - links);
     io->upstream->busy--;
-    lm_link_connection(io, link)->in_flight = 0;
+    lm_link_hold(io, lm_link_connection(io, link), false);
+}
+
+void lm_upstream_drop_tickets(struct lm_io *io) {
+    for (uint32_t u = 0; u < io->shared->upstreams.count; u++) {
+        for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+            SSL_SESSION *ticket = health_of(io, u, a)->ticket;
+            if (ticket) io->shared->sessions->openssl->SSL_SESSION_free(ticket);
+        }
+    }
 }
 
 void lm_upstream_drop(struct lm_io *io, struct lm_link *link) {
     struct lm_connection *connection = lm_link_connection(io, link);
     if (link->state == LM_LINK_IDLE) leave_idle(io, link);
     link->slot = LM_NO_SLOT;
-    if (link->state != LM_LINK_DIALING && !link->sends) connection->in_flight = 0;
+    if (!link->connects && !link->sends) lm_link_hold(io, connection, false);
     link->state = LM_LINK_OVER;
     lm_connection_abort(io, connection);
 }
@@ -171,9 +200,10 @@ static struct lm_link *dial(struct lm_io *io, uint32_t upstream, uint32_t addres
     link->upstream = (uint8_t)upstream;
     link->address = (uint8_t)address;
     link->state = LM_LINK_DIALING;
+    link->connects = true;
     link->moved_ns = io->now_ns;
     connection->in.carried = (uint32_t)(link - io->upstream->links);
-    connection->in_flight = 1; /* the kernel has it */
+    lm_link_hold(io, connection, true); /* the kernel has it */
     io->upstream->busy++;
     lm_upstream_wake(io);
     health_of(io, upstream, address)->open++;

@@ -22,6 +22,8 @@ void lm_upstream_rest(struct lm_io *io, struct lm_link *link);
 void lm_upstream_drop(struct lm_io *io, struct lm_link *link);
 /* Its entry in the table of connections is about to be free. */
 void lm_upstream_forget(struct lm_io *io, struct lm_link *link);
+/* Nobody comes back with them any more. */
+void lm_upstream_drop_tickets(struct lm_io *io);
 /* Opens those that are to be kept. Whether all are there. */
 bool lm_upstream_keep(struct lm_io *io);
 

@@ -5,8 +5,9 @@
 #ifndef LM_DIALECTS_UPSTREAM_STATE_H
 #define LM_DIALECTS_UPSTREAM_STATE_H
 
-#include "flow/state.h"
+#include "flow/transport.h"
 #include "formats/openai_request.h"
+#include "tls/client.h"
 #include "wire/http_response.h"
 
 enum {
@@ -25,12 +26,13 @@ enum lm_link_fault {
     LM_FAULT_SILENT, /* no answer in time, or no more of it */
     LM_FAULT_LATE,   /* the answer was not whole in time */
     LM_FAULT_GARBAGE,
+    LM_FAULT_UNTRUSTED,  /* its certificate, or its TLS */
     LM_FAULT_PASSED_OVER /* the answer says to ask elsewhere, where there is somebody else */
 };
 
 enum lm_link_state {
     LM_LINK_FREE,
-    LM_LINK_DIALING,
+    LM_LINK_DIALING, /* it is being connected, and greeted where it speaks TLS */
     LM_LINK_IDLE,
     LM_LINK_ASKING,    /* its request goes out; the head of the answer is awaited */
     LM_LINK_ANSWERING, /* its body */
@@ -47,6 +49,8 @@ struct lm_link {
     uint8_t fault;                   /* enum lm_link_fault */
     int32_t refusal;                 /* errno, of one that could not be dialed */
     bool is_used;                    /* it has answered before: its other side may have closed it */
+    bool has_ticket;                 /* for the next ones, where it speaks TLS */
+    bool connects;                   /* the kernel connects it */
     bool sends;                      /* the ring sends the request */
     bool has_answered;               /* some byte of the answer is here */
     bool keep_alive;                 /* it may be used again after this answer */
@@ -93,10 +97,11 @@ struct lm_exchange {
 
 /* What is known of an address, by what came of the requests that went there. */
 struct lm_upstream_health {
-    uint32_t idle;     /* the link that was idle last; LM_NO_LINK: none is */
-    uint32_t open;     /* links */
-    uint32_t busy;     /* requests there */
-    uint32_t failures; /* one behind the other */
+    uint32_t idle;       /* the link that was idle last; LM_NO_LINK: none is */
+    uint32_t open;       /* links */
+    uint32_t busy;       /* requests there */
+    uint32_t failures;   /* one behind the other */
+    SSL_SESSION *ticket; /* with which it is greeted sooner; NULL: none */
     uint64_t ejected_until_ns;
     uint64_t next_dial_ns;
 };
@@ -116,6 +121,7 @@ struct lm_upstream_side {
     uint32_t busy; /* links that are neither free nor idle */
     uint64_t next_due_ns;
     uint64_t random;
+    char untrusted[256]; /* why the last greeting failed */
     struct lm_openai_parser *parser;
     struct lm_upstream_pool pools[LUMEN_UPSTREAMS_MAX];
 };
@@ -131,6 +137,14 @@ static inline struct lm_link *lm_link_of(const struct lm_io *io,
 static inline struct lm_connection *lm_link_connection(struct lm_io *io,
                                                        const struct lm_link *link) {
     return lm_io_connection(io, link->connection);
+}
+/* Whether the connection has to stay as it is, for a request or for the kernel; beside records that
+ * the ring still sends. */
+static inline void lm_link_hold(const struct lm_io *io, struct lm_connection *connection,
+                                bool holds) {
+    const struct lm_transport *transport = lm_transport_of(io, connection);
+    const bool has_rest = transport->has_rest && transport->has_rest(io, connection);
+    connection->in_flight = (uint32_t)holds + has_rest;
 }
 static inline struct lm_exchange *lm_exchange_of(const struct lm_io *io, uint32_t slot) {
     return &io->upstream->exchanges[slot];

@@ -53,22 +53,22 @@ static void start_connection(struct lm_io *io, int fd, uint8_t transport) {
 }
 
 void lm_accept_greeted(struct lm_io *io, int fd) {
-    struct lm_tls_door *door = io->shared->tls;
-    struct lm_tls_session *session = lm_tls_door_session(door, fd);
-    lm_tls_door_set_session(door, fd, NULL); /* a closed descriptor may be anybody's next */
+    struct lm_tls_sessions *sessions = io->shared->sessions;
+    struct lm_tls_session *session = lm_tls_session_at(sessions, fd);
+    lm_tls_session_put(sessions, fd, NULL); /* a closed descriptor may be anybody's next */
     /* Without enough descriptors idle connections are parked, which these are not. */
     const bool fits = !io->unparked_max || io->tls->open < io->unparked_max;
     struct lm_connection *connection =
         fits ? open_connection(io, fd, LM_TRANSPORT_TLS) : refuse(io, fd);
     if (connection) {
         io->tls->open++;
-        lm_tls_door_set_session(door, fd, session);
+        lm_tls_session_put(sessions, fd, session);
         session->now_ns = &io->now_ns;
         connection->address = session->address;
         return;
     }
     lm_address_table_remove(&io->shared->addresses, session->address);
-    lm_tls_session_close(door->openssl, session);
+    lm_tls_session_close(sessions->openssl, session);
 }
 
 /* Unix sockets have no SO_REUSEPORT. Threads that wait on one listening socket would share its

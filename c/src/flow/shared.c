@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "flow/reload.h"
 #include "flow/transports.h"
+#include "tls/client.h"
 #include "tls/door.h"
 
 /* How long a connection may wait for its next request, for clients that look; 0: for ever. */
@@ -51,7 +52,11 @@ void lm_shared_close(struct lm_shared *shared) {
     lm_address_table_close(&shared->addresses);
     lm_shm_close(shared->shm);
     shared->shm = NULL;
+    for (uint32_t u = 0; u < shared->upstreams.count; u++)
+        lm_tls_client_close(shared->upstreams.at[u]->tls);
     lm_upstreams_close(&shared->upstreams);
+    lm_tls_sessions_close(shared->sessions);
+    shared->sessions = NULL;
     lm_errands_close(shared->errands);
     shared->errands = NULL;
 }

@@ -29,8 +29,9 @@
 #include "ring/ring.h"
 
 struct lm_io;
-struct lm_tls_door;  /* tls/door.h */
-struct lm_transport; /* transport.h */
+struct lm_tls_door;     /* tls/door.h */
+struct lm_tls_sessions; /* tls/sessions.h */
+struct lm_transport;    /* transport.h */
 struct lm_worker;
 
 /* Unready: serves as before, but says that it will not for long. */
@@ -65,7 +66,8 @@ struct lm_shared {
     struct lm_address_table addresses;               /* that have a bound of connections, if any */
     struct lm_places places;                         /* max_in_flight */
     struct lm_shm_regions *shm;                      /* NULL: none may be registered */
-    struct lm_tls_door *tls;                         /* NULL: none speak TLS */
+    struct lm_tls_door *tls;                         /* NULL: no clients speak TLS */
+    struct lm_tls_sessions *sessions;                /* NULL: neither do upstreams */
     struct lm_upstreams upstreams;                   /* written before the start */
     struct lm_errands *errands;   /* NULL: the control program answers no requests */
     lm_atomic_u32 is_held;        /* 1: it says that the server is not ready */

@@ -9,12 +9,12 @@
 #include "flow/timers.h"
 
 static const struct lm_openssl *openssl_of(const struct lm_io *io) {
-    return io->shared->tls->openssl;
+    return io->shared->sessions->openssl;
 }
 
 int lm_tls_open(struct lm_io *io) {
-    struct lm_tls_side *side = io->shared->tls ? calloc(1, sizeof *side) : NULL;
-    if (!io->shared->tls) return 0;
+    struct lm_tls_side *side = io->shared->sessions ? calloc(1, sizeof *side) : NULL;
+    if (!io->shared->sessions) return 0;
     io->tls = side;
     if (!side) return lm_error(LUMEN_E_NOMEM, "no memory for TLS");
     return lm_spsc_open(&side->greeted, LM_ASSIGNED_MAX);
@@ -24,7 +24,7 @@ void lm_tls_side_close(struct lm_io *io) {
     uint32_t fd;
     if (!io->tls) return;
     while (io->tls->greeted.values && lm_spsc_pop(&io->tls->greeted, &fd)) {
-        lm_tls_session_close(openssl_of(io), lm_tls_door_session(io->shared->tls, (int)fd));
+        lm_tls_session_close(openssl_of(io), lm_tls_session_at(io->shared->sessions, (int)fd));
         close((int)fd);
     }
     lm_spsc_close(&io->tls->greeted);
@@ -147,13 +147,13 @@ void lm_tls_release(struct lm_io *io, struct lm_connection *connection) {
     lm_tls_say_end(openssl_of(io), session);
     lm_tls_session_close(openssl_of(io), session);
     io->tls->open--;
-    lm_tls_door_set_session(io->shared->tls, connection->fd, NULL);
+    lm_tls_session_put(io->shared->sessions, connection->fd, NULL);
     close(connection->fd);
 }
 
 const uint8_t *lm_tls_subject(const struct lm_io *io, const struct lm_connection *connection) {
-    if (!io->shared->tls || connection->fd < 0) return NULL;
+    if (!io->shared->sessions || connection->fd < 0) return NULL;
     /* A stream has its carrier's descriptor. */
-    const struct lm_tls_session *session = lm_tls_door_session(io->shared->tls, connection->fd);
+    const struct lm_tls_session *session = lm_tls_session_at(io->shared->sessions, connection->fd);
     return session && session->has_subject ? session->subject : NULL;
 }

@@ -21,7 +21,7 @@ struct lm_tls_side {
     struct lm_spsc greeted; /* descriptors of connections, from the thread of the handshakes */
 };
 
-/* Where the server speaks TLS. Returns 0 or LUMEN_E_NOMEM. */
+/* Where the server speaks TLS, or an upstream does. Returns 0 or LUMEN_E_NOMEM. */
 int lm_tls_open(struct lm_io *io);
 void lm_tls_side_close(struct lm_io *io);
 
@@ -29,7 +29,7 @@ void lm_tls_side_close(struct lm_io *io);
 static inline struct lm_tls_session *lm_tls_session_of(const struct lm_io *io,
                                                        const struct lm_connection *connection) {
     const bool has_one = connection->transport == LM_TRANSPORT_TLS && connection->fd >= 0;
-    return has_one ? lm_tls_door_session(io->shared->tls, connection->fd) : NULL;
+    return has_one ? lm_tls_session_at(io->shared->sessions, connection->fd) : NULL;
 }
 /* The thread of the handshakes: an I/O thread gets a connection. `shared` is struct lm_shared. */
 bool lm_tls_deliver(void *shared, uint32_t fd);

@@ -56,7 +56,7 @@ static void read_wish(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     void *memory = wish->wants_page ? lm_held_bytes(&io->held, page) : wish->memory;
-    const ssize_t got = lm_tls_read(io->shared->tls->openssl, session, memory, wish->bytes);
+    const ssize_t got = lm_tls_read(io->shared->sessions->openssl, session, memory, wish->bytes);
     if (got < 0 && errno == EAGAIN) {
         if (page != LM_NO_BUFFER) lm_held_return(&io->held, page);
         if (!session->waits_for_rest) lm_tls_poll(io, connection, session); /* else lm_tls_sent */

@@ -4,18 +4,17 @@
  * A connection is made only to a server whose certificate is for the host that was asked for:
  * requests may hold a key's token.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "load/loadgen.h"
-#include "tls/session.h"
+#include "tls/client.h"
 
 struct lm_load_tls {
+    struct lm_tls_client *client;
     const struct lm_openssl *openssl;
-    SSL_CTX *context;
     const char *host;
     uint64_t now_ns;
     struct lm_tls_writer writer;
@@ -23,34 +22,26 @@ struct lm_load_tls {
 
 /* ---- life ---- */
 
-static bool set_context(const struct lm_openssl *openssl, SSL_CTX *context) {
-    lm_tls_set_modes(openssl, context);
-    openssl->SSL_CTX_set_verify(context, LM_SSL_VERIFY_PEER, NULL);
-    return openssl->SSL_CTX_set_default_verify_paths(context) == 1 &&
-           openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_SET_MIN_PROTO_VERSION, LM_TLS1_2_VERSION,
-                                 NULL) == 1;
-}
-
 int lm_load_tls_open(struct lm_load_tls **tls_out, const lumen_load_config *config) {
+    const struct lm_tls_trust systems = {.source = "the system's authorities"};
     *tls_out = NULL;
     if (!config->tls_host) return 0;
-    const struct lm_openssl *openssl = lm_openssl();
-    if (!openssl) return LUMEN_E_UNSUPPORTED;
     struct lm_load_tls *tls = calloc(1, sizeof *tls);
     if (!tls) return lm_error(LUMEN_E_NOMEM, "no memory for TLS");
-    *tls = (struct lm_load_tls){.openssl = openssl, .host = config->tls_host};
-    tls->context = openssl->SSL_CTX_new(openssl->TLS_client_method());
-    if (!tls->context || !set_context(openssl, tls->context)) {
+    const int code = lm_tls_client_open(&tls->client, &systems, false);
+    if (code) {
         lm_load_tls_close(tls);
-        return lm_error(LUMEN_E_UNSUPPORTED, "TLS: OpenSSL says: %s", lm_openssl_why(openssl));
+        return code;
     }
+    tls->openssl = tls->client->openssl;
+    tls->host = config->tls_host;
     *tls_out = tls;
     return 0;
 }
 
 void lm_load_tls_close(struct lm_load_tls *tls) {
     if (!tls) return;
-    tls->openssl->SSL_CTX_free(tls->context);
+    lm_tls_client_close(tls->client);
     free(tls);
 }
 
@@ -62,50 +53,19 @@ void lm_load_tls_end(struct lm_load_tls *tls, struct lm_load_connection *connect
 
 /* ---- handshakes ---- */
 
-static bool is_address(const char *host) {
-    uint8_t bytes[sizeof(struct in6_addr)];
-    return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
-}
-
-static int begin(struct lm_load_tls *tls, struct lm_load_connection *connection) {
-    struct lm_tls_session *session =
-        lm_tls_session_open(tls->openssl, tls->context, connection->fd);
-    if (!session) return lm_error(LUMEN_E_NOMEM, "no memory for TLS");
-    connection->session = session;
-    session->now_ns = &tls->now_ns;
-    tls->openssl->SSL_set_connect_state(session->ssl);
-    if (is_address(tls->host)) return 0; /* RFC 6066: the server is told a name, never an address */
-    (void)tls->openssl->SSL_ctrl(session->ssl, LM_SSL_CTRL_SET_TLSEXT_HOSTNAME,
-                                 LM_TLSEXT_NAMETYPE_HOST_NAME, (void *)(uintptr_t)tls->host);
-    return 0;
-}
-
-static int check_name(const struct lm_load_tls *tls, const struct lm_tls_session *session) {
-    const struct lm_openssl *openssl = tls->openssl;
-    X509 *certificate = openssl->SSL_get1_peer_certificate(session->ssl);
-    const int is_for = !certificate ? 0
-                       : is_address(tls->host)
-                           ? openssl->X509_check_ip_asc(certificate, tls->host, 0)
-                           : openssl->X509_check_host(certificate, tls->host, 0, 0, NULL);
-    openssl->X509_free(certificate);
-    if (is_for == 1) return 0;
-    return lm_error(LUMEN_E_IO, "expected a certificate for %s, found one for others", tls->host);
-}
-
 int lm_load_tls_greet(struct lm_load_tls *tls, struct lm_load_connection *connection) {
-    const struct lm_openssl *openssl = tls->openssl;
+    char why[256];
     if (!connection->session) {
-        const int code = begin(tls, connection);
-        if (code) return code;
+        connection->session = lm_tls_client_begin(tls->client, connection->fd, tls->host, NULL);
+        if (!connection->session) return lm_error(LUMEN_E_NOMEM, "no memory for TLS");
+        connection->session->now_ns = &tls->now_ns;
     }
-    SSL *ssl = connection->session->ssl;
-    openssl->ERR_clear_error();
-    const int result = openssl->SSL_do_handshake(ssl);
-    if (result == 1) return check_name(tls, connection->session);
-    if (openssl->SSL_get_error(ssl, result) == LM_SSL_ERROR_WANT_READ) return LM_LOAD_TLS_WAITS;
-    const char *why = lm_openssl_why(openssl);
-    return lm_error(LUMEN_E_IO, "no connection with TLS to %s: %s", tls->host,
-                    why[0] ? why : "the server closed it");
+    switch (lm_tls_client_greet(tls->client, connection->session, tls->host, why, sizeof why)) {
+    case LM_TLS_GREETED: return 0;
+    case LM_TLS_WAITS: return LM_LOAD_TLS_WAITS;
+    case LM_TLS_REFUSED: break;
+    }
+    return lm_error(LUMEN_E_IO, "%s", why);
 }
 
 /* ---- bytes ---- */

@@ -42,11 +42,13 @@ static int open_address(struct lm_upstream_address *address, const lumen_upstrea
     } else {
         return refuse(config, "address", "an IPv4 or IPv6 address");
     }
-    if (!is_plain(from->host, HOST_BYTES_MAX) || !is_plain(from->path, PATH_BYTES_MAX))
+    if (!is_plain(from->host, HOST_BYTES_MAX) || !is_plain(from->path, PATH_BYTES_MAX) ||
+        (from->tls_host && !is_plain(from->tls_host, HOST_BYTES_MAX)))
         return refuse(config, "address", "a host and a path of printable ASCII");
     if (asprintf(&address->host, "Host: %s\r\n", from->host) < 0) address->host = NULL;
     address->path = strdup(from->path);
-    if (!address->host || !address->path)
+    if (from->tls_host) address->tls_host = strdup(from->tls_host);
+    if (!address->host || !address->path || (from->tls_host && !address->tls_host))
         return lm_error(LUMEN_E_NOMEM, "no memory for an upstream");
     return 0;
 }
@@ -55,6 +57,7 @@ static void close_one(struct lm_upstream *upstream) {
     for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
         free(upstream->addresses[a].host);
         free(upstream->addresses[a].path);
+        free(upstream->addresses[a].tls_host);
     }
     free(upstream->authorization);
     free(upstream);

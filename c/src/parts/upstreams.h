@@ -25,15 +25,19 @@ struct lm_upstream_address {
     socklen_t socket_bytes;
     /* Lines of each request's head, but for its first word: what begins its path, and the Host. */
     char *path, *host;
+    char *tls_host; /* its certificate is for this name; NULL: it does not speak TLS */
 };
+
+struct lm_tls_client; /* tls/client.h */
 
 struct lm_upstream {
     char name[LM_UPSTREAM_NAME_BYTES_MAX];
     char *authorization; /* the whole line, or "" */
     struct lm_upstream_address addresses[LUMEN_UPSTREAM_ADDRESSES_MAX];
     uint32_t address_count;
-    uint32_t connections; /* that each I/O thread keeps to each address */
-    uint32_t in_flight;   /* of all I/O threads */
+    struct lm_tls_client *tls; /* its owner's; NULL: no address speaks TLS */
+    uint32_t connections;      /* that each I/O thread keeps to each address */
+    uint32_t in_flight;        /* of all I/O threads */
     uint64_t connect_ns, first_byte_ns, silence_ns, total_ns;
     bool retries;
     uint32_t retry_percent;

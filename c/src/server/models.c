@@ -117,16 +117,6 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
     return 0;
 }
 
-int lumen_add_upstream(lumen_server *server, const lumen_upstream_config *config,
-                       uint32_t *index_out) {
-    struct lm_upstreams *upstreams = &server->shared.upstreams;
-    if (server->state != SERVER_OPEN)
-        return lm_error(LUMEN_E_STATE, "upstreams are added before lumen_start");
-    int code = lm_upstreams_add(upstreams, config);
-    if (!code) *index_out = upstreams->count - 1;
-    return code;
-}
-
 int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint32_t *index_out) {
     struct lm_model_set *set = server->set;
     struct lm_model *model;

@@ -94,6 +94,8 @@ bool lm_server_leave_room(lumen_server *server);
 bool lm_server_seal(lumen_server *server);
 
 /* server/tls.c */
+/* Some connections will speak TLS. Returns 0 or LUMEN_E_*. */
+int lm_server_hold_sessions(lumen_server *server);
 /* Listens for clients that speak TLS, if any may. Returns 0 or LUMEN_E_*. */
 int lm_server_listen_tls(lumen_server *server);
 

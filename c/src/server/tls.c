@@ -6,6 +6,10 @@
 #include "server/state.h"
 #include "tls/door.h"
 
+int lm_server_hold_sessions(lumen_server *server) {
+    return server->shared.sessions ? 0 : lm_tls_sessions_open(&server->shared.sessions);
+}
+
 int lumen_set_tls(lumen_server *server, const lumen_tls_config *config) {
     struct lm_tls_context *context;
     if (server->state == SERVER_ENDED)
@@ -22,7 +26,10 @@ int lumen_set_tls(lumen_server *server, const lumen_tls_config *config) {
     }
     server->tls_only = config->only != 0;
     server->info.tls_port = config->port;
-    return lm_tls_door_open(&server->shared.tls, context);
+    code = lm_server_hold_sessions(server);
+    if (!code) return lm_tls_door_open(&server->shared.tls, context, server->shared.sessions);
+    lm_tls_context_close(context);
+    return code;
 }
 
 int lm_server_listen_tls(lumen_server *server) {

@@ -41,8 +41,7 @@ uint32_t lm_certificates_read(const struct lm_openssl *openssl, const char *pem,
     return 0;
 }
 
-EVP_PKEY *lm_certificate_key(const struct lm_openssl *openssl, const char *pem,
-                             const char *source) {
+static EVP_PKEY *read_key(const struct lm_openssl *openssl, const char *pem, const char *source) {
     BIO *bio = openssl->BIO_new_mem_buf(pem, -1);
     EVP_PKEY *key = bio ? openssl->PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL) : NULL;
     openssl->BIO_free(bio);
@@ -69,6 +68,34 @@ static const ASN1_STRING *first_name(const struct lm_openssl *openssl, const OPE
     for (int n = 0; !found && n < openssl->OPENSSL_sk_num(names); n++)
         found = text_of(openssl, openssl->OPENSSL_sk_value(names, n), kind);
     return found;
+}
+
+int lm_certificate_use(const struct lm_openssl *openssl, SSL_CTX *context, const char *pem,
+                       const char *key_pem, const char *source, X509 **first_out) {
+    X509 *chain[LM_CERTIFICATE_CHAIN_MAX];
+    const uint32_t count =
+        lm_certificates_read(openssl, pem, source, chain, LM_CERTIFICATE_CHAIN_MAX);
+    if (count == 0) return LUMEN_E_INVALID;
+    bool is_set = openssl->SSL_CTX_use_certificate(context, chain[0]) == 1;
+    if (first_out) {
+        *first_out = chain[0];
+    } else {
+        openssl->X509_free(chain[0]);
+    }
+    for (uint32_t c = 1; c < count; c++) {
+        is_set = is_set && openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_CHAIN_CERT, 1, chain[c]) == 1;
+        openssl->X509_free(chain[c]);
+    }
+    EVP_PKEY *key = is_set ? read_key(openssl, key_pem, source) : NULL;
+    if (is_set && !key) return LUMEN_E_INVALID;
+    is_set = is_set && openssl->SSL_CTX_use_PrivateKey(context, key) == 1 &&
+             openssl->SSL_CTX_check_private_key(context) == 1;
+    openssl->EVP_PKEY_free(key);
+    if (is_set) return 0;
+    return lm_error(LUMEN_E_INVALID,
+                    "%s: expected a certificate and its own private key, found one that cannot be "
+                    "used with it (%s)",
+                    source, lm_openssl_why(openssl));
 }
 
 bool lm_certificate_subject(const struct lm_openssl *openssl, X509 *certificate,

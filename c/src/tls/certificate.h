@@ -15,8 +15,11 @@ enum { LM_CERTIFICATE_CHAIN_MAX = 8 };
  * frees them. Returns how many there are; 0: lm_error_last says what is wrong. */
 uint32_t lm_certificates_read(const struct lm_openssl *openssl, const char *pem, const char *source,
                               X509 **certificates_out, uint32_t capacity);
-/* The private key of a PEM text; NULL: lm_error_last says what is wrong. */
-EVP_PKEY *lm_certificate_key(const struct lm_openssl *openssl, const char *pem, const char *source);
+/* Shows a certificate, with its chain and its key, in a context. `first_out` gets the certificate,
+ * for the caller to free, also where it cannot be used; NULL: nobody wants it. Returns 0 or
+ * LUMEN_E_INVALID. */
+int lm_certificate_use(const struct lm_openssl *openssl, SSL_CTX *context, const char *pem,
+                       const char *key_pem, const char *source, X509 **first_out);
 /* The SHA-256 of a client's name: of the first URI that its certificate says, otherwise of the
  * first DNS name. false: it says none. */
 bool lm_certificate_subject(const struct lm_openssl *openssl, X509 *certificate, uint8_t *hash_out);

@@ -152,31 +152,6 @@ static int set_clients(const struct lm_openssl *openssl, SSL_CTX *context,
     return 0;
 }
 
-static int set_certificate(const struct lm_openssl *openssl, struct lm_tls_identity *identity,
-                           const lumen_certificate *config) {
-    X509 *chain[LM_CERTIFICATE_CHAIN_MAX];
-    SSL_CTX *context = identity->context;
-    const uint32_t count = lm_certificates_read(openssl, config->certificate, config->source, chain,
-                                                LM_CERTIFICATE_CHAIN_MAX);
-    if (count == 0) return LUMEN_E_INVALID;
-    identity->certificate = chain[0];
-    bool is_set = openssl->SSL_CTX_use_certificate(context, chain[0]) == 1;
-    for (uint32_t c = 1; c < count; c++) {
-        is_set = is_set && openssl->SSL_CTX_ctrl(context, LM_SSL_CTRL_CHAIN_CERT, 1, chain[c]) == 1;
-        openssl->X509_free(chain[c]);
-    }
-    EVP_PKEY *key = is_set ? lm_certificate_key(openssl, config->key, config->source) : NULL;
-    if (is_set && !key) return LUMEN_E_INVALID;
-    is_set = is_set && openssl->SSL_CTX_use_PrivateKey(context, key) == 1 &&
-             openssl->SSL_CTX_check_private_key(context) == 1;
-    openssl->EVP_PKEY_free(key);
-    if (is_set) return 0;
-    return lm_error(LUMEN_E_INVALID,
-                    "%s: expected a certificate and its own private key, found one that cannot be "
-                    "used with it (%s)",
-                    config->source, lm_openssl_why(openssl));
-}
-
 static int copy_hosts(struct lm_tls_identity *identity, const lumen_certificate *config) {
     if (config->host_count == 0) return 0;
     identity->hosts = calloc(config->host_count, sizeof *identity->hosts);
@@ -198,7 +173,8 @@ static int open_identity(struct lm_tls_context *context, const lumen_tls_config 
     if (!identity->context || !set_protocol(openssl, identity->context, context))
         return lm_error(LUMEN_E_UNSUPPORTED, "server.tls: OpenSSL says: %s",
                         lm_openssl_why(openssl));
-    int code = set_certificate(openssl, identity, certificate);
+    int code = lm_certificate_use(openssl, identity->context, certificate->certificate,
+                                  certificate->key, certificate->source, &identity->certificate);
     if (!code) code = set_clients(openssl, identity->context, config);
     return code ? code : copy_hosts(identity, certificate);
 }

@@ -10,7 +10,8 @@
 
 #include "base/error.h"
 
-int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context) {
+int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context,
+                     struct lm_tls_sessions *sessions) {
     struct lm_tls_door *door = calloc(1, sizeof *door);
     *door_out = door;
     if (!door) {
@@ -24,11 +25,10 @@ int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_
     door->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     door->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&door->news_lock, NULL);
-    int code =
-        door->epoll_fd < 0 || door->event_fd < 0
-            ? lm_error_errno(LUMEN_E_IO, errno, "server.tls: no descriptor")
-            : lm_mapping_reserve(&door->memory, LM_TLS_DESCRIPTORS_MAX * sizeof *door->sessions);
-    door->sessions = door->memory.base;
+    int code = door->epoll_fd < 0 || door->event_fd < 0
+                   ? lm_error_errno(LUMEN_E_IO, errno, "server.tls: no descriptor")
+                   : 0;
+    door->sessions = sessions;
     if (code) {
         lm_tls_door_close(door);
         *door_out = NULL;
@@ -72,7 +72,6 @@ void lm_tls_door_close(struct lm_tls_door *door) {
         lm_tls_context_close(door->context);
         door->context = before;
     }
-    lm_mapping_close(&door->memory);
     pthread_mutex_destroy(&door->news_lock);
     free(door);
 }

@@ -21,9 +21,9 @@
 #include "parts/address_table.h"
 #include "parts/stats.h"
 #include "tls/context.h"
-#include "tls/session.h"
+#include "tls/sessions.h"
 
-enum { LM_TLS_HANDSHAKES_MAX = 1024, LM_TLS_LEAST_MS = 500, LM_TLS_DESCRIPTORS_MAX = 2 << 20 };
+enum { LM_TLS_HANDSHAKES_MAX = 1024, LM_TLS_LEAST_MS = 500 };
 #define LM_TLS_NO_PLACE UINT32_MAX
 
 /* Events of epoll that belong to no place: the listening socket, and the control thread. */
@@ -51,12 +51,8 @@ struct lm_tls_door {
     uint32_t oldest, newest, free, used, count;
     bool listens; /* the listening socket is waited for */
     int listen_fd, epoll_fd, event_fd;
-    uint64_t timeout_ns; /* of a handshake; 0: none */
-    /* Each greeted connection's session (struct lm_tls_session *), by its descriptor: the I/O
-     * thread that has the connection uses its entry alone. A descriptor may go from one thread to
-     * another through the kernel alone, so the entries are atomic. */
-    struct lm_mapping memory;
-    lm_atomic_u64 *sessions;
+    uint64_t timeout_ns;              /* of a handshake; 0: none */
+    struct lm_tls_sessions *sessions; /* of greeted connections, and of others */
     struct lm_address_table *addresses;
     /* The figures of the first I/O thread's block that this thread alone writes. */
     struct lm_io_counters *counters;
@@ -71,19 +67,9 @@ struct lm_tls_door {
     uint64_t news_count;       /* that failed and were not told */
 };
 
-/* The thread that has the connection; NULL: it has no session. */
-static inline struct lm_tls_session *lm_tls_door_session(const struct lm_tls_door *door, int fd) {
-    /* relaxed: the ring of descriptors shows what it points to */
-    return (struct lm_tls_session *)(uintptr_t)lm_load_relaxed_u64(&door->sessions[fd]);
-}
-static inline void lm_tls_door_set_session(struct lm_tls_door *door, int fd,
-                                           const struct lm_tls_session *session) {
-    /* relaxed: the same; and whoever had the descriptor before has closed it */
-    lm_store_relaxed_u64(&door->sessions[fd], (uint64_t)(uintptr_t)session);
-}
-
 /* Takes the listening socket and the context. Returns 0 or LUMEN_E_*. */
-int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context);
+int lm_tls_door_open(struct lm_tls_door **door_out, struct lm_tls_context *take_context,
+                     struct lm_tls_sessions *sessions);
 /* Other certificates, from the next handshake on. Control thread. */
 void lm_tls_door_offer(struct lm_tls_door *door, struct lm_tls_context *take_context);
 /* No more clients: those that are being greeted are sent away. Returns at once; NULL is allowed. */

@@ -194,10 +194,10 @@ static void finish(struct lm_tls_door *door, uint32_t index) {
     (void)openssl->SSL_set_ex_data(session->ssl, 0, NULL); /* the tickets stay here */
     lm_add_single_writer_u64(is_resumed ? &door->counters->tls_resumed : &door->counters->tls_full,
                              1);
-    lm_tls_door_set_session(door, fd, session);
+    lm_tls_session_put(door->sessions, fd, session);
     leave_place(door, index);
     if (door->deliver(door->owner, (uint32_t)fd)) return;
-    lm_tls_door_set_session(door, fd, NULL);
+    lm_tls_session_put(door->sessions, fd, NULL);
     lm_address_table_remove(door->addresses, session->address);
     close(fd);
     lm_tls_session_close(openssl, session);

@@ -14,6 +14,7 @@
 typedef struct ssl_st SSL;
 typedef struct ssl_ctx_st SSL_CTX;
 typedef struct ssl_method_st SSL_METHOD;
+typedef struct ssl_session_st SSL_SESSION;
 typedef struct bio_st BIO;
 typedef struct bio_method_st BIO_METHOD;
 typedef struct x509_st X509;
@@ -126,6 +127,11 @@ typedef int (*lm_pem_password)(char *, int, int, void *);
     X(int, SSL_CTX_set_session_id_context, (SSL_CTX *, const unsigned char *, unsigned int))   \
     X(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t))                                       \
     X(void, SSL_CTX_set_msg_callback, (SSL_CTX *, lm_ssl_message))                             \
+    X(int, SSL_CTX_set_alpn_protos, (SSL_CTX *, const unsigned char *, unsigned int))          \
+    X(SSL_SESSION *, SSL_get1_session, (SSL *))                                                \
+    X(int, SSL_set_session, (SSL *, SSL_SESSION *))                                            \
+    X(SSL_SESSION *, SSL_SESSION_dup, (const SSL_SESSION *))                                   \
+    X(void, SSL_SESSION_free, (SSL_SESSION *))                                                 \
     X(int, SSL_client_hello_get0_ext, (SSL *, unsigned int, const unsigned char **, size_t *)) \
     X(SSL_CTX *, SSL_set_SSL_CTX, (SSL *, SSL_CTX *))                                          \
     X(SSL *, SSL_new, (SSL_CTX *))                                                             \

@@ -6,6 +6,7 @@ whose every byte it decides.
 
 from __future__ import annotations
 
+import datetime
 import http.client
 import json
 import socket
@@ -24,7 +25,19 @@ import web
 import wire
 from conftest import Serve
 from harness import eventually
-from upstreams import END, STREAM, Peer, Request, Upstream, chunk, event, plain, settings, upstream
+from upstreams import (
+    END,
+    STREAM,
+    Peer,
+    Request,
+    Upstream,
+    chunk,
+    echo,
+    event,
+    plain,
+    settings,
+    upstream,
+)  # fmt: skip
 from web import Http
 
 CHAT = "/v1/chat/completions"
@@ -320,6 +333,74 @@ def test_a_client_that_leaves_takes_its_request_along(serve: Serve) -> None:
             peer.close()
             eventually(lambda n=count: len(gone) == n, "the end of the request there")
         eventually(lambda: server.figures().io["upstream_gone"] == 3, "three that left")
+
+
+# ---- TLS ----
+
+
+def test_requests_over_tls(serve: Serve, files: tls.Files) -> None:
+    """Answers and streams; the connections after the first ones come back with a ticket."""
+
+    def script(request: Request, peer: Peer) -> None:
+        if request.document.get("stream"):
+            peer.send(STREAM + chunk(event("a")))
+            peer.send(chunk(event("b")) + END)
+        else:
+            echo(request, peer)
+
+    with upstream(script, tls=tls.server_context(files)) as up:
+        server = serve(settings(up.url, up.url.replace("127.0.0.1", "localhost"), ca=files.ca))
+        for _ in range(20):
+            assert ask(server.port, {"model": "chat"})[0] == 200
+        assert ask(server.port, {"model": "chat", "stream": True})[2] == event("a") + event("b")
+        up.drop()
+        for _ in range(10):
+            assert ask(server.port, {"model": "chat"})[0] == 200
+        large = {"model": "chat", "text": "x" * (4 << 20)}
+        assert json.loads(ask(server.port, large)[2])["asked"]["text"] == large["text"]
+        assert up.resumed > 0
+    assert server.figures().io["upstream_failed"] == 0
+
+
+def test_an_upstream_asks_for_a_certificate(serve: Serve, files: tls.Files) -> None:
+    context = tls.server_context(files, client_ca=files.ca)
+    with upstream(tls=context) as up:
+        known = serve(settings(up.url, ca=files.ca, cert=files.cert, cert_key=files.key))
+        assert ask(known.port, {"model": "chat"})[0] == 200
+        unknown = serve(settings(up.url, ca=files.ca))
+        assert ask(unknown.port, {"model": "chat"})[0] == 502
+
+
+def test_certificates_that_are_not_trusted(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
+    """Row 51. Of an authority nobody knows, for another name, expired, none at all: no byte of a
+    request goes there."""
+    past = datetime.datetime.now() - datetime.timedelta(days=1)
+    others = {
+        "another authority": (tls.make(tmp_path / "other"), "certificate verify failed"),
+        "another name": (
+            tls.Files(files.authority, files.ca, *tls.write(tmp_path, files.authority, "n", "a.b")),
+            "expected a certificate for 127.0.0.1",
+        ),
+        "expired": (
+            tls.Files(
+                files.authority, files.ca, *tls.write(tmp_path, files.authority, "o", until=past)
+            ),
+            "certificate verify failed",
+        ),
+    }
+    for what, (shown, expected) in others.items():
+        with upstream(tls=tls.server_context(shown)) as up:
+            server = serve(settings(up.url, ca=files.ca, key_env="UP_KEY"),
+                           extra_environment={"UP_KEY": KEY})  # fmt: skip
+            code, message = said(ask(server.port, {"model": "chat"}))
+            assert (code, expected in message) == (502, True), (what, message)
+            assert up.requests == []
+            server.stop()
+    with upstream(greeting=plain(b"{}", "400 Bad Request")) as up:
+        server = serve(settings(up.url.replace("http:", "https:"), ca=files.ca))
+        code, message = said(ask(server.port, {"model": "chat"}))
+        assert (code, "no connection with TLS" in message) == (502, True), message
+        assert up.requests == []
 
 
 # ---- what fails ----

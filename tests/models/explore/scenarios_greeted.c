@@ -35,13 +35,14 @@ static struct lm_tls_side side;
 static struct lm_stats_block block;
 static struct lm_tls_door door;
 static lm_atomic_u64 entries[CLIENTS_MAX];
+static struct lm_tls_sessions table;
 static struct lm_tls_session sessions[CLIENTS_MAX];
 static uint32_t taken[CLIENTS_MAX], refused[CLIENTS_MAX];
 static bool is_draining;
 
 /* The I/O thread must read of a connection whatever the other thread wrote last. */
 void lm_accept_greeted(struct lm_io *same, int fd) {
-    struct lm_tls_session *session = lm_tls_door_session(&door, fd);
+    struct lm_tls_session *session = lm_tls_session_at(&table, fd);
     (void)same;
     if (session != &sessions[fd]) {
         machine_fail("connection %d has another's session", fd);
@@ -58,7 +59,7 @@ static void greet(uint32_t unused) {
     for (uint32_t fd = 0; fd < plan->clients; fd++) {
         machine_plain_write(&sessions[fd].fd, sizeof sessions[fd].fd);
         sessions[fd].fd = (int)fd;
-        lm_tls_door_set_session(&door, (int)fd, &sessions[fd]);
+        lm_tls_session_put(&table, (int)fd, &sessions[fd]);
         if (!lm_tls_deliver(&shared, fd)) refused[fd]++;
     }
 }
@@ -96,8 +97,10 @@ static void set_up(uint32_t variant, bool weak) {
     memset(entries, 0, sizeof entries);
     memset(taken, 0, sizeof taken);
     memset(refused, 0, sizeof refused);
-    door.sessions = entries;
+    table.entries = entries;
+    door.sessions = &table;
     shared.tls = &door;
+    shared.sessions = &table;
     shared.ios = &io;
     shared.io_count = 1;
     io = (struct lm_io){.shared = &shared, .node = &shared.nodes[0], .stats = &block, .tls = &side};
