@@ -14,7 +14,7 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 PYTHON_TESTS = test-python-1 test-python-2 test-python-3
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python $(PYTHON_TESTS) test-models models e2e epoll asan tsan fuzz \
-        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare grpc-compare tls-compare texts text-clients http-live perf-analyzer \
+        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare grpc-compare tls-compare gateway texts text-clients http-live perf-analyzer \
         c10k c100k c1m idle slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
 .DEFAULT_GOAL := help
 
@@ -237,6 +237,9 @@ grpc-compare: dev ## Lumen's gRPC beside its HTTP/1.1, Triton's and grpcio's own
 
 tls-compare: dev ## what TLS costs: a round trip, large tensors, handshakes beside nginx (needs h2load)
 	@$(BENCH).peers.tls_compare
+
+gateway: dev ## what a gateway adds: Lumen beside HAProxy, nginx, Envoy, vLLM's router and LiteLLM (needs wrk and nginx)
+	@$(BENCH).peers.gateway
 
 texts: dev ## embeddings of MiniLM: FastAPI beside Lumen, in one run (fetches 105 MB once)
 	@$(BENCH).peers.texts

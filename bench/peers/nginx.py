@@ -40,14 +40,26 @@ def configuration(
     """
     tls = f"    ssl_certificate {identity[0]};\n" if identity else ""
     tls += f"    ssl_certificate_key {identity[1]};\n" if identity else ""
+    return frame(
+        folder,
+        f"  server {{\n    listen 127.0.0.1:{port}{' ssl' if identity else ''};\n{tls}"
+        f"    location = {path} {{ return 200 '{body}'; }}\n  }}\n",
+    )
+
+
+def frame(folder: Path, servers: str) -> str:
+    """A whole configuration with these servers.
+
+    Args:
+        folder: for what nginx wants to write.
+        servers: blocks, as nginx has them.
+    """
     places = "".join(f"  {name}_temp_path {folder}/{name};\n" for name in _TEMPORARY)
     return (
         f"worker_processes 1;\ndaemon off;\npid {folder}/nginx.pid;\nerror_log stderr error;\n"
         "worker_rlimit_nofile 8192;\nevents { worker_connections 4096; }\n"
         "http {\n  access_log off;\n  server_tokens off;\n  default_type application/json;\n"
-        f"  keepalive_requests 1000000000;\n  keepalive_timeout 1h;\n{places}"
-        f"  server {{\n    listen 127.0.0.1:{port}{' ssl' if identity else ''};\n{tls}"
-        f"    location = {path} {{ return 200 '{body}'; }}\n  }}\n}}\n"
+        f"  keepalive_requests 1000000000;\n  keepalive_timeout 1h;\n{places}{servers}}}\n"
     )
 
 
