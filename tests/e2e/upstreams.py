@@ -54,6 +54,13 @@ class Peer:
         """Waits until the server has closed its side; False: it has sent something instead."""
         return self.socket.recv(1) == b""
 
+    def end(self) -> None:
+        """Ends an answer that reaches until its connection does; over TLS it says so."""
+        with suppress(OSError):
+            if isinstance(self.socket, ssl.SSLSocket):
+                self.socket = self.socket.unwrap()
+        self.cut()
+
     def cut(self) -> None:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)

@@ -188,9 +188,8 @@ static void carry(struct lm_io *io, struct lm_connection *connection) {
     if (link->slot != LM_NO_SLOT) {
         const struct lm_connection *client = lm_exchange_client(io, link->slot);
         if (client->sending == link->slot) return; /* it marks this one */
-        if (!lm_upstream_ended(io, link)) {
-            if (link->slot != LM_NO_SLOT) lm_upstream_lose(io, link);
-        }
+        lm_upstream_ended(io, link);
+        if (link->slot != LM_NO_SLOT) lm_upstream_lose(io, link);
     }
     lm_link_hold(io, connection, false);
     lm_upstream_forget(io, link);

@@ -363,14 +363,14 @@ size_t lm_upstream_take(struct lm_io *io, struct lm_connection *connection, cons
     return count;
 }
 
-bool lm_upstream_ended(struct lm_io *io, struct lm_link *link) {
+void lm_upstream_ended(struct lm_io *io, struct lm_link *link) {
     struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
     struct piece piece;
     if (link->state != LM_LINK_ANSWERING || link->framing != LM_HTTP_FRAMED_BY_CLOSE ||
         link->fault != LM_FAULT_CLOSED ||
         lm_load_relaxed_u32(&lm_link_connection(io, link)->gone)) /* relaxed: this thread's own */
-        return false;
+        return;
     begin_piece(exchange, &piece);
     piece.is_last = true;
-    return send_piece(io, link, &piece);
+    (void)send_piece(io, link, &piece);
 }

@@ -10,7 +10,8 @@
 /* Takes bytes of a link. Returns how many; 0: its client must read first. */
 size_t lm_upstream_take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                         size_t count);
-/* The link's other side sends no more. true: that was the end of the answer, which is whole. */
-bool lm_upstream_ended(struct lm_io *io, struct lm_link *link);
+/* The link's other side sends no more. Where that was the end of an answer, it is passed; then the
+ * link has no request any more. */
+void lm_upstream_ended(struct lm_io *io, struct lm_link *link);
 
 #endif
