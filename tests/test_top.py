@@ -30,9 +30,13 @@ BUCKETS, MODEL_BUCKETS = (1728, 6, 4), (128, 2, 4)
 PID, START_NS = 42, 7_000
 IO_WORDS = (
     "requests_error", "requests_bad", "requests_refused", "requests_overloaded", "requests_late",
-    "requests_gone", "connections_accepted", "bytes_in", "bytes_out",
+    "requests_gone", "connections_accepted", "bytes_in", "bytes_out", "upstream_ok",
+    "upstream_failed", "upstream_gone", "upstream_retries", "upstream_ejections", "upstream_dials",
 )  # fmt: skip
-IO_GAUGES = ("in_flight", "connections_open", "regions", "region_bytes", "worker_hangs")
+IO_GAUGES = (
+    "in_flight", "connections_open", "regions", "region_bytes", "worker_hangs",
+    "upstream_in_flight", "upstream_connections",
+)  # fmt: skip
 WORKER_WORDS = ("requests_stolen", "requests_ok", "runs", "batches", "runs_wide", "bytes_out")
 MODEL_WORDS = ("ok", "failed", "rows", "runs", "preprocess_ns", "send_ns", "expert_0")
 # The name of each word (of a model's: with "model_"), its kind, its role.
@@ -237,6 +241,25 @@ def test_several_nodes_have_a_line_each(tmp_path: Path) -> None:
     assert " ".join(second.split()[2:]) == "50% busy of 1 30 ok/s 2 in flight 4.0 helped/s"
     alone = reading(tmp_path / "stats", 3, build(["m"], threads(2)[::2]))
     assert "node 0" not in drawn(alone, alone)
+
+
+def test_upstreams_have_a_line(tmp_path: Path) -> None:
+    def threads(by: int) -> list[Thread]:
+        words = {"upstream_ok": 300, "upstream_failed": 6, "upstream_gone": 2}
+        words |= {"upstream_retries": 8, "upstream_ejections": 1}
+        counted = {name: count * by for name, count in words.items()}
+        gauges = {"upstream_in_flight": 5, "upstream_connections": 1200}
+        return [Thread(IO, 0, 100, upstream_dials=1, **counted, **gauges)]
+
+    earlier = reading(tmp_path / "stats", 1, build(["m"], threads(1)))
+    later = reading(tmp_path / "stats", 3, build(["m"], threads(2)))
+    line = next(line for line in drawn(earlier, later, 120).splitlines() if "upstreams" in line)
+    assert " ".join(line.split()) == (
+        "upstreams 5 in flight 150 ok/s 3.0 failed/s 1.0 gone/s 4.0 retry/s 0.5 ejection/s "
+        "1,200 connections"
+    )
+    alone = reading(tmp_path / "stats", 4, build(["m"], [Thread(IO, 0, 100)]))
+    assert "upstreams" not in drawn(alone, alone)
 
 
 def test_more_than_a_screen_holds(tmp_path: Path) -> None:

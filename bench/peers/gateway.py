@@ -76,7 +76,7 @@ def haproxy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
     if program is None:
         raise PeerMissingError("haproxy is not installed (Debian: apt-get install haproxy).")
     own, ca = free_port(), folder / "try.crt"
-    to = f"ssl verify required ca-file {ca} verifyhost 127.0.0.1" if tls else ""
+    to = f"ssl verify required ca-file {ca} verifyhost localhost" if tls else ""
     file = folder / "haproxy.cfg"
     file.write_text(
         "global\n  nbthread 1\n  maxconn 2000\ndefaults\n  mode http\n  timeout connect 1s\n"

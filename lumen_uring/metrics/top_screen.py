@@ -25,8 +25,11 @@ _HEAD: Final = 12  # characters before the figures of a line
 _CELL: Final = 11  # characters of a worker, with the gap to the next
 _MODELS_MIN: Final = 3  # rows that workers leave to the models
 ERRORS: Final = ("failed", "unfit", "expired", "gone", "refused", "bad")
-_REASONS: Final = next(
-    reasons for name, _, _, reasons in words.COUNTERS if name == "lumen_requests_rejected"
+_COUNTERS: Final = {name: values for name, _, _, values in words.COUNTERS}
+_REASONS: Final = _COUNTERS["lumen_requests_rejected"]
+_UPSTREAMS: Final = (
+    *_COUNTERS["lumen_upstream_requests"],
+    *_COUNTERS["lumen_upstream_events"],
 )
 _Row = TypeVar("_Row")
 # The title, the width of a screen from which the column is shown, and the cell.
@@ -74,13 +77,14 @@ def screen(earlier: Reading, later: Reading, width: int, height: int | None = No
         later.snapshot,
         max(later.at_s - earlier.at_s, 1e-6),
     )
+    summary = _summary(interval, height is not None)
     stages = sum(name in interval.change.histograms for name in words.STAGES)
-    # Before the rows of models: the summary's 5 lines, two empty ones, the heads of two tables.
-    room = 10_000 if height is None else height - stages - 10
+    # Beside the rows of models: the summary, two empty lines, the heads of two tables, a last one.
+    room = 10_000 if height is None else height - len(summary) - stages - 5
     workers = _workers(interval, width)
     model_rows = min(len(_with_experts(interval)), max(_MODELS_MIN, room - len(workers)))
     return Group(
-        *_summary(interval, height is not None),
+        *summary,
         Text(),
         _stages(interval, width),
         Text(),
@@ -128,7 +132,20 @@ def _summary(interval: _Interval, is_live: bool) -> list[Text]:
         ),
         _line("now", now),
         _line("bytes/s", traffic),
+        *_upstreams(interval),
     ]
+
+
+def _upstreams(interval: _Interval) -> list[Text]:
+    """A line, where the server has any."""
+    if not interval.later.counters.get("io", {}).get("upstream_dials", 0):
+        return []
+    figures = (
+        (f"{interval.gauge('upstream_in_flight'):,}", "in flight"),
+        *((interval.rate(interval.sum(of)), f"{name}/s") for name, of in _UPSTREAMS),
+        (f"{interval.gauge('upstream_connections'):,}", "connections"),
+    )
+    return [_line("upstreams", figures)]
 
 
 def _stages(interval: _Interval, width: int) -> Table:
