@@ -7,6 +7,8 @@ time a request of the gateway's processes, and their memory. All share the machi
 have one thread each: compare the lines with each other alone. With --tls the gateways speak TLS to
 the upstream.
 
+With --rate: so many requests a second of one connection (h2load), whatever they take.
+
 With --streams: so many at a time, each an event every second that says when it was sent; how much
 later a client has it, from the upstream itself and through Lumen. Client and upstream are Python,
 whose own lateness the first figure is.
@@ -30,7 +32,7 @@ from typing import Any, Final
 
 from bench.common.local_server import local_server
 from bench.common.measure import memory_mib
-from bench.peers import nginx, wrk
+from bench.peers import h2load, nginx, wrk
 from bench.peers.install import PeerMissingError, environment
 from bench.peers.servers import free_port, session, session_cpu_s, started
 from bench.report.rules import amount, table
@@ -270,8 +272,8 @@ def upstream(folder: Path, tls: bool) -> Iterator[int]:
         yield port
 
 
-def compare(tls: bool, rounds: int, seconds: float) -> None:
-    """Prints a table."""
+def compare(tls: bool, rounds: int, seconds: float, rate_rps: float) -> None:
+    """Prints a table; rate_rps 0: as fast as they answer."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cert, key = make_certificate(["DNS:localhost", "IP:127.0.0.1"])
@@ -285,14 +287,14 @@ def compare(tls: bool, rounds: int, seconds: float) -> None:
                 places[name] = place
         heads = ("", "connections", "requests/s", "p50, µs", "p99, µs", "CPU a request, µs", "MiB")
         rows = []
-        for connections in CONNECTIONS:
+        for connections in CONNECTIONS[:1] if rate_rps else CONNECTIONS:
             # LiteLLM answers a hundred a second: more at a time only wait.
             asked = {
                 name: place
                 for name, place in places.items()
-                if name != "LiteLLM" or connections == 1
+                if name != "LiteLLM" or (connections == 1 and not rate_rps)
             }
-            found = _turns(asked, connections, rounds, seconds)
+            found = _turns(asked, connections, rounds, seconds, rate_rps)
             for name, figures in found.items():
                 memory = amount(_memory_mib(places[name][0])) if places[name][0] else ""
                 used = amount(figures[3]) if places[name][0] else ""
@@ -317,7 +319,11 @@ def _memory_mib(leader: int) -> float:
 
 
 def _turns(
-    places: Mapping[str, tuple[int, int]], connections: int, rounds: int, seconds: float
+    places: Mapping[str, tuple[int, int]],
+    connections: int,
+    rounds: int,
+    seconds: float,
+    rate_rps: float,
 ) -> dict[str, list[float]]:
     """Of each place: requests a second, p50, p99, CPU a request in µs; medians of the rounds."""
     seen: dict[str, list[list[float]]] = {name: [] for name in places}
@@ -325,12 +331,19 @@ def _turns(
         for name, (pid, port) in places.items():
             before = session_cpu_s(pid) if pid else 0.0
             url = f"http://127.0.0.1:{port}{PATH}"
-            load = wrk.load(url, BODY, _HEADERS, connections, seconds)
+            if rate_rps:
+                request = h2load.Request(url, BODY, _HEADERS, is_http1=True)
+                paced = h2load.load(request, 1, 1, int(rate_rps * seconds), rate_rps)
+                count = paced.good
+                figures = [paced.throughput_rps, paced.p50_us, paced.p99_us]
+            else:
+                load = wrk.load(url, BODY, _HEADERS, connections, seconds)
+                if load["errors"]:
+                    raise RuntimeError(f"{name}: {load['errors']} of {load['requests']} failed")
+                count = load["requests"]
+                figures = [count / load["seconds"], load["p50"], load["p99"]]
             used = (session_cpu_s(pid) if pid else 0.0) - before
-            if load["errors"]:
-                raise RuntimeError(f"{name}: {load['errors']} of {load['requests']} failed")
-            rate = load["requests"] / load["seconds"]
-            seen[name].append([rate, load["p50"], load["p99"], used * 1e6 / load["requests"]])
+            seen[name].append([*figures, used * 1e6 / count])
     return {
         name: [statistics.median(column) for column in zip(*runs, strict=True)]
         for name, runs in seen.items()
@@ -424,6 +437,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--tls", action="store_true", help="to the upstream")
+    parser.add_argument("--rate", type=float, default=0, help="requests/s of one connection")
     parser.add_argument("--streams", type=int, default=0, help="so many streams instead")
     options = parser.parse_args()
     if options.streams:
@@ -432,7 +446,10 @@ def main() -> int:
     if not wrk.found():
         print(f"{wrk.MISSING}.", file=sys.stderr)
         return 1
-    compare(options.tls, options.rounds, options.seconds)
+    if options.rate and not h2load.found():
+        print(f"{h2load.MISSING}.", file=sys.stderr)
+        return 1
+    compare(options.tls, options.rounds, options.seconds, options.rate)
     return 0
 
 

@@ -1,8 +1,8 @@
 """Loads a server with h2load: HTTP/1.1, HTTP/2 and what travels on it, with and without TLS.
 
-Called by grpc_compare.py and tls_compare.py. h2load is a closed loop in C: each connection always
-has the same number of requests under way. It knows HTTP's status alone: a call of gRPC that fails
-has an answer without data.
+Called by gateway.py, grpc_compare.py and tls_compare.py. h2load is a loop in C: each connection
+always has the same number of requests under way, or sends at a rate. It knows HTTP's status alone:
+a call of gRPC that fails has an answer without data.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def found() -> bool:
     return shutil.which("h2load") is not None
 
 
-def load(request: Request, connections: int, streams: int, count: int) -> Load:
+def load(request: Request, connections: int, streams: int, count: int, rate_rps: float = 0) -> Load:
     """Sends so many requests.
 
     Args:
@@ -59,12 +59,14 @@ def load(request: Request, connections: int, streams: int, count: int) -> Load:
         connections: of the client.
         streams: requests at a time on each.
         count: of the requests.
+        rate_rps: requests a second of each connection; 0: as fast as they are answered.
 
     Raises:
         RuntimeError: h2load failed; holds what it said.
     """
     words = ["h2load", *(["--h1"] if request.is_http1 else []), "-t1", f"-c{connections}"]
     words += [f"-m{streams}", f"-n{count}", "-w30", "-W30"]
+    words += ["--rps", f"{rate_rps:g}"] if rate_rps else []
     for name, value in request.headers.items():
         words += ["-H", f"{name}: {value}"]
     with tempfile.TemporaryDirectory() as folder:
