@@ -254,7 +254,8 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
     return lm_http_ask_raw(model, bytes, asked, &body->encoding, why, why_bytes);
 }
 
-/* What an upstream's model cannot be asked so. false: the request is refused. */
+/* Whether an upstream's model may be asked by this route and coding. false: the request is refused.
+ */
 static bool check_elsewhere(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     if (!lm_http_may_go_elsewhere(call->route)) {

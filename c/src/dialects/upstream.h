@@ -26,7 +26,8 @@ void lm_upstream_client_left(struct lm_io *io, struct lm_connection *client);
 /* A connection is there, or cannot be had. */
 void lm_upstream_connected(struct lm_io *io, const struct lm_completion *completion);
 
-/* What is due: those that take too long, and connections that are to be kept. */
+/* When lm_upstream_due has work, in ns from now; UINT64_MAX: never. It ends requests that take too
+ * long, and opens connections that are to be kept. */
 uint64_t lm_upstream_due_ns(const struct lm_io *io);
 void lm_upstream_due(struct lm_io *io);
 

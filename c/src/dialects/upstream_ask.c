@@ -27,8 +27,8 @@ static int write_path(const struct lm_request *request, char *out, size_t room) 
     return snprintf(out, room, "%s", paths[route]);
 }
 
-/* What the client has said of its patience, less what is spent; behind it, of binary tensors, how
- * much of the body is JSON. */
+/* Two header fields: the client's deadline, less the time that is spent; and with binary tensors
+ * how many bytes of the body are JSON. */
 static int write_wishes(const struct lm_io *io, const struct lm_request *request, char *out,
                         size_t room) {
     int used = 0;

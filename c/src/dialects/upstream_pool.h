@@ -27,7 +27,7 @@ void lm_upstream_drop_tickets(struct lm_io *io);
 /* Opens those that are to be kept. Whether all are there. */
 bool lm_upstream_keep(struct lm_io *io);
 
-/* What came of a request at an address. */
+/* A request ended well, or badly, at an address. */
 void lm_upstream_succeeded(struct lm_io *io, uint32_t upstream, uint32_t address);
 void lm_upstream_failed(struct lm_io *io, uint32_t upstream, uint32_t address);
 /* Whether one more request may be sent again: so many of all. */

@@ -211,7 +211,7 @@ static bool add_body(struct lm_link *link, struct lm_exchange *exchange, struct 
     return false;
 }
 
-/* What stands before the body: the head, and the line of a chunk. */
+/* Begins a piece with its head, if that has not gone, and a place for the line of its chunk. */
 static void begin_piece(struct lm_exchange *exchange, struct piece *piece) {
     *piece = (struct piece){0};
     if (!exchange->head_passed)
@@ -247,8 +247,8 @@ static void note_rest(struct lm_exchange *exchange, const struct piece *piece) {
         part->iov_len >= 2 && end[-1] == '\n' && (end[-2] == '\n' || end[-2] == '\r');
 }
 
-/* What the client did not take at once goes to the window, but for what lies there already, or in
- * the exchange. */
+/* Copies the parts that the client did not take at once to the window; those that lie there or in
+ * the exchange stay. */
 static void keep_rest(struct lm_exchange *exchange, struct lm_request *request,
                       const struct piece *piece) {
     const uint8_t *from = exchange->window, *to = from + LM_UPSTREAM_WINDOW_BYTES;

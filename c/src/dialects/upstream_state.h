@@ -95,7 +95,7 @@ struct lm_exchange {
     char event[LM_EXCHANGE_EVENT_BYTES];
 };
 
-/* What is known of an address, by what came of the requests that went there. */
+/* An address as an I/O thread sees it: its links, and how its last requests ended. */
 struct lm_upstream_health {
     uint32_t idle;       /* the link that was idle last; LM_NO_LINK: none is */
     uint32_t open;       /* links */

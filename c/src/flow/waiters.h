@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Those on LM_LIST_WAITING. */
+/* The connections on LM_LIST_WAITING: each has a request that waits for a slot. */
 struct lm_waiters {
     uint64_t due_ns;      /* none has an earlier deadline */
     uint64_t took_ns;     /* when this thread last took a place */

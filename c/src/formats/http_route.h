@@ -56,7 +56,7 @@ enum lm_http_route {
     LM_ROUTE_RERANK,       /* POST /rerank: Jina's too */
     LM_ROUTE_RERANK_V1,    /* POST /v1/rerank: Cohere's and Jina's */
     LM_ROUTE_RERANK_V2,    /* POST /v2/rerank: Cohere's */
-    /* What upstreams alone answer, in OpenAI's form (dialects/upstream.h). */
+    /* Routes that upstreams alone answer, in OpenAI's form (dialects/upstream.h). */
     LM_ROUTE_CHAT,        /* POST /v1/chat/completions */
     LM_ROUTE_COMPLETIONS, /* POST /v1/completions */
     LM_ROUTE_RESPONSES,   /* POST /v1/responses */

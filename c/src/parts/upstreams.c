@@ -12,7 +12,7 @@
 
 enum { HOST_BYTES_MAX = 300, PATH_BYTES_MAX = 512, KEY_BYTES_MAX = 4096 };
 
-/* What ends a line of a head would begin another one. */
+/* Whether a text fits a line of a head: a control character in it would end the line. */
 static bool is_plain(const char *text, size_t most) {
     size_t bytes = strnlen(text, most + 1);
     for (size_t i = 0; i < bytes; i++)

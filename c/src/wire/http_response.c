@@ -118,7 +118,8 @@ static void frame(struct lm_http_response *response, const struct seen *seen, bo
                         : seen->has_length ? LM_HTTP_FRAMED_BY_LENGTH
                                            : LM_HTTP_FRAMED_BY_CLOSE;
     if (has_none || seen->is_chunked) response->length = 0;
-    /* Whoever says both may be read in two ways: the connection serves nobody else. */
+    /* An answer with a length and chunks can be read in two ways: its connection is not used again.
+     */
     if (response->framing == LM_HTTP_FRAMED_BY_CLOSE || (seen->is_chunked && seen->has_length))
         response->keep_alive = false;
 }
