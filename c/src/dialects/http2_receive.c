@@ -10,12 +10,8 @@
 #include "dialects/http_refuse.h"
 
 /* Bounds on frames beside requests: a client may ping with each answer, widen windows with each few
- * bytes that it reads of a frame, and cancel what it gave up: all its calls, twice. */
-enum {
-    NOISE_PER_SECOND = 1000,
-    NOISE_PER_CAUSE = 16,
-    RESETS_PER_SECOND = 2 * LM_HTTP2_STREAMS_MAX
-};
+ * bytes that it reads of a frame, and cancel what it gave up. */
+enum { NOISE_PER_SECOND = 1000, NOISE_PER_CAUSE = 16, RESETS_PER_SECOND = 100 };
 
 /* Whose frames of a type may be. */
 enum { OF_ANY, OF_CONNECTION, OF_STREAM, OF_OPENED, OF_BOTH, OF_NONE };

@@ -222,22 +222,6 @@ def test_a_client_that_cancels_leaves_nothing(zoo: Server) -> None:
             np.testing.assert_array_equal(answer.array("y"), 2 * X)
 
 
-def test_a_client_may_give_up_all_its_calls_twice(zoo: Server) -> None:
-    """As it does when they are late: what a connection may have open, cancelled at once."""
-    fields, body = fields_of(web.infer("double", {"x": X}))
-    with Http2(zoo.port) as link:
-        for _ in range(2):
-            streams = [link.begin(fields) for _ in range(100)]
-            for stream in streams:
-                link.body(stream, body[:10], ends=False)
-            for stream in streams:
-                link.state.reset_stream(stream, CANCEL)
-            link.flush()
-        answer = link.query(web.infer("double", {"x": X}))
-        np.testing.assert_array_equal(answer.array("y"), 2 * X)
-    zoo.wait_until_idle()
-
-
 def test_a_connection_that_ends_takes_its_streams_along(zoo: Server) -> None:
     for _ in range(10):
         with Http2(zoo.port) as link:
