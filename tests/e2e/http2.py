@@ -145,7 +145,9 @@ class Http2:
 
     def wait(self, streams: Sequence[int]) -> list[Answer]:
         """The answers of these streams."""
-        while not all(stream in self.answers for stream in streams):
+        while missing := [stream for stream in streams if stream not in self.answers]:
+            lost = {stream: self.resets[stream] for stream in missing if stream in self.resets}
+            assert not lost, f"streams that were reset, with their codes: {lost}"
             self.read()
         return [self.answers[stream] for stream in streams]
 

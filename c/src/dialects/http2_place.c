@@ -35,7 +35,7 @@ bool lm_http2_place(struct lm_io *io, struct lm_connection *carrier, struct iove
     if (stream->grpc.method && of_call(&stream->grpc) < most) most = of_call(&stream->grpc);
     if (place_out->iov_len > most) place_out->iov_len = most;
     if (place_out->iov_len < PLACE_BYTES_LEAST) return false;
-    http2->placing = (uint8_t)(1 + (stream - http2->busy->streams));
+    http2->placing = (uint16_t)(1 + (stream - http2->busy->streams));
     connection->recv_armed = true;
     return true;
 }

@@ -10,8 +10,12 @@
 #include "dialects/http_refuse.h"
 
 /* Bounds on frames beside requests: a client may ping with each answer, widen windows with each few
- * bytes that it reads of a frame, and cancel what it gave up. */
-enum { NOISE_PER_SECOND = 1000, NOISE_PER_CAUSE = 16, RESETS_PER_SECOND = 100 };
+ * bytes that it reads of a frame, and cancel what it gave up: all its calls, twice. */
+enum {
+    NOISE_PER_SECOND = 1000,
+    NOISE_PER_CAUSE = 16,
+    RESETS_PER_SECOND = 2 * LM_HTTP2_STREAMS_MAX
+};
 
 /* Whose frames of a type may be. */
 enum { OF_ANY, OF_CONNECTION, OF_STREAM, OF_OPENED, OF_BOTH, OF_NONE };
@@ -78,7 +82,7 @@ static void take_setting(struct lm_http2_carrier *http2) {
     }
     const int64_t more = (int64_t)value - http2->initial_window;
     http2->initial_window = value;
-    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_STREAMS_MAX;
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES;
          s = lm_http2_next(http2, s + 1))
         http2->busy->streams[s].send_window += more;
 }

@@ -201,7 +201,7 @@ static bool fill(struct lm_io *io, struct lm_http2_carrier *http2) {
     size_t bytes = 0;
     while (none < http2->open && frames < LM_HTTP2_BATCH_FRAMES && bytes < BATCH_BYTES) {
         place = lm_http2_next(http2, place);
-        if (place == LM_HTTP2_STREAMS_MAX) place = lm_http2_next(http2, 0);
+        if (place == LM_HTTP2_PLACES) place = lm_http2_next(http2, 0);
         const size_t added = add_reply(io, http2, place++);
         none++;
         if (!added) continue;

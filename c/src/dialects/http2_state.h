@@ -17,7 +17,10 @@ enum {
     LM_HTTP2_SHELVED_MAX = 64 << 20, /* bytes on the shelves of an I/O thread */
     LM_HTTP2_BATCH_FRAMES = 16,
     LM_HTTP2_BATCH_PARTS = 64,
-    LM_HTTP2_STREAM_WORDS = (LM_HTTP2_STREAMS_MAX + 63) / 64
+    /* Those that are open, and those that ended in this turn or whose Run goes on: as many as a
+     * client may cancel in a second. */
+    LM_HTTP2_PLACES = 3 * LM_HTTP2_STREAMS_MAX,
+    LM_HTTP2_PLACE_WORDS = (LM_HTTP2_PLACES + 63) / 64
 };
 
 /* How far a call of gRPC is read (grpc_receive.h). */
@@ -84,7 +87,7 @@ struct lm_http2_piece {
  * connection gives it back when it becomes idle. */
 struct lm_http2_busy {
     struct lm_http2_busy *next_free;
-    uint64_t used[LM_HTTP2_STREAM_WORDS]; /* a bit for each place of a stream */
+    uint64_t used[LM_HTTP2_PLACE_WORDS]; /* a bit for each place of a stream */
     uint32_t turn;                        /* whose reply is looked at first */
     uint16_t control_used, heads_used;
     uint16_t part_count, sent_count;
@@ -94,7 +97,7 @@ struct lm_http2_busy {
     uint8_t control[LM_HTTP2_CONTROL_BYTES];
     uint8_t sending[LM_HTTP2_CONTROL_BYTES];
     uint8_t heads[LM_HTTP2_HEADS_BYTES];
-    struct lm_http2_stream streams[LM_HTTP2_STREAMS_MAX];
+    struct lm_http2_stream streams[LM_HTTP2_PLACES];
 };
 
 struct lm_http2_carrier {
@@ -110,7 +113,7 @@ struct lm_http2_carrier {
     bool is_cut;  /* it was too slow: no more streams, and those whose requests are whole go on */
     bool sends;   /* the ring sends the batch */
     uint8_t kept; /* blocks, by its calls of many messages */
-    uint8_t placing; /* 1 + the place of the stream whose slot is received to; 0: none */
+    uint16_t placing; /* 1 + the place of the stream whose slot is received to; 0: none */
     uint8_t preface_at;
     uint8_t header_used, small_used;
     uint8_t header[LM_HTTP2_FRAME_BYTES];
@@ -183,13 +186,13 @@ static inline struct lm_http2_busy *lm_http2_busy(struct lm_http2_carrier *http2
     return http2->busy;
 }
 
-/* The first place of a stream from this one on; LM_HTTP2_STREAMS_MAX: there is none. */
+/* The first place of a stream from this one on; LM_HTTP2_PLACES: there is none. */
 static inline uint32_t lm_http2_next(const struct lm_http2_carrier *http2, uint32_t place) {
-    for (; http2->open > 0 && place < LM_HTTP2_STREAMS_MAX; place = (place | 63) + 1) {
+    for (; http2->open > 0 && place < LM_HTTP2_PLACES; place = (place | 63) + 1) {
         const uint64_t here = http2->busy->used[place / 64] >> place % 64;
         if (here) return place + (uint32_t)__builtin_ctzll(here);
     }
-    return LM_HTTP2_STREAMS_MAX;
+    return LM_HTTP2_PLACES;
 }
 
 /* It needs none any more. */

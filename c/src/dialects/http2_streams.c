@@ -16,7 +16,7 @@
 #include "wire/http2_head.h"
 
 struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uint32_t id) {
-    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_STREAMS_MAX;
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES;
          s = lm_http2_next(http2, s + 1))
         if (http2->busy->streams[s].id == id) return &http2->busy->streams[s];
     return NULL;
@@ -24,13 +24,23 @@ struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uin
 
 /* ---- opening ---- */
 
+/* Streams that ended in this turn, or whose Run goes on, have their places still, and count no
+ * more. */
+static bool has_all_open(const struct lm_http2_carrier *http2) {
+    uint32_t open = 0;
+    if (http2->open < LM_HTTP2_STREAMS_MAX) return false;
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES; s = lm_http2_next(http2, s + 1))
+        if (!http2->busy->streams[s].is_done) open++;
+    return open >= LM_HTTP2_STREAMS_MAX;
+}
+
 static struct lm_http2_stream *open_stream(struct lm_io *io, struct lm_connection *carrier,
                                            uint32_t id) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     const uint64_t *used = lm_http2_busy(http2)->used;
     uint32_t place = 0;
-    while (place < LM_HTTP2_STREAMS_MAX && used[place / 64] >> place % 64 & 1) place++;
-    if (place == LM_HTTP2_STREAMS_MAX || http2->is_closing) return NULL;
+    while (place < LM_HTTP2_PLACES && used[place / 64] >> place % 64 & 1) place++;
+    if (place == LM_HTTP2_PLACES || has_all_open(http2) || http2->is_closing) return NULL;
     /* No more than there may be of others: a few connections do not take all. */
     if (http2->open + io->streams_open >= LM_STREAMS_MAX) return NULL;
     struct lm_connection *connection = lm_connection_open_stream(io, carrier);
@@ -276,7 +286,7 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
 
 void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier, bool halves_alone) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_STREAMS_MAX;
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES;
          s = lm_http2_next(http2, s + 1)) {
         struct lm_http2_stream *stream = &http2->busy->streams[s];
         if (stream->is_done || (halves_alone && stream->has_ended)) continue;
@@ -288,7 +298,7 @@ void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier, bool
 
 void lm_http2_streams_look(struct lm_io *io, struct lm_connection *carrier) {
     const struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_STREAMS_MAX;
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES;
          s = lm_http2_next(http2, s + 1))
         look(io, carrier, s);
 }
