@@ -27,8 +27,9 @@ from lumen_uring.settings import types as setting_types
 
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDE = ROOT / "c" / "include"
-HEADER = INCLUDE / "lumen_load.h"  # which has the other one
-HEADERS_TEXT = "".join((INCLUDE / name).read_text() for name in ("lumen.h", HEADER.name))
+HEADERS = ("lumen.h", "lumen_budgets.h", "lumen_load.h")
+HEADERS_TEXT = "".join((INCLUDE / name).read_text() for name in HEADERS)
+INCLUDES = "".join(f'#include "{name}"\n' for name in HEADERS)
 
 
 def compile_c(directory: Path, source: str, *options: str) -> Path:
@@ -42,7 +43,11 @@ def compile_c(directory: Path, source: str, *options: str) -> Path:
 def header_structs() -> dict[str, str]:
     """Each struct's name and the text of its fields, as the preprocessor gives them."""
     done = subprocess.run(
-        ["gcc", "-E", "-P", str(HEADER)], capture_output=True, check=True, text=True
+        ["gcc", "-I", str(INCLUDE), "-E", "-P", "-"],
+        input=INCLUDES,
+        capture_output=True,
+        check=True,
+        text=True,
     )
     return dict(re.findall(r"typedef struct (\w+) \{(.*?)\}", done.stdout, re.DOTALL))
 
@@ -58,7 +63,7 @@ def test_the_mirrors_are_what_the_compiler_makes_of_the_header(tmp_path: Path) -
             )
     program = compile_c(
         tmp_path,
-        f'#include <stdio.h>\n#include "{HEADER.name}"\nint main(void) {{' + "".join(lines) + "}\n",
+        f"#include <stdio.h>\n{INCLUDES}int main(void) {{" + "".join(lines) + "}\n",
     )
     printed = subprocess.run([str(program)], capture_output=True, check=True, text=True).stdout
     compiled: library.Layout = {}

@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from lumen_uring import __version__
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.guard import Guard
 from lumen_uring.loading import add as loading
 from lumen_uring.loading.model_cache import CachePlace
+from lumen_uring.metrics.facts import facts_of
 from lumen_uring.ring.config_struct import EnginePlace
 from lumen_uring.serving import server
 from lumen_uring.serving.main_loop import MainLoop
@@ -609,11 +611,11 @@ def test_the_facts_of_the_page() -> None:
 
     models = [{"name": "a", "providers": ["openvino", "cpu"]}, {"name": "virtual"}]
     rows = [("a", 1, "READY")]
-    facts = server._facts(Info(), {"models": models}, lambda: rows, GUARD)  # type: ignore[arg-type]
+    facts = facts_of(Info(), {"models": models}, lambda: rows, GUARD)  # type: ignore[arg-type]
     assert facts.states() == rows
     assert facts.providers == (("a", ("openvino", "cpu")), ("virtual", ()))
     assert (facts.ort_version, facts.workers, facts.io_threads, facts.slots) == ("1.9", 3, 2, 64)
-    assert facts.version == server.__version__
+    assert facts.version == __version__
 
 
 class Info:
@@ -624,6 +626,7 @@ class Info:
     tls_port = 0
     io_backend, io_detail, ort_version = "epoll", "", "1.2.3"
     stats_path = "/figures"
+    budgets_path = ""
     notes = ("of the engine",)
 
 
@@ -695,7 +698,8 @@ def test_a_start_from_its_first_step_to_its_last(
         "signals.enter", "processes.enter", "engine.enter",
         "manager.status", "manager.status", "signals.take", "engine.add_model",
         "manager.status", "processes.start",
-        "engine.set_metrics_port", "engine.open_errands", "manager.status", "engine.start",
+        "engine.set_metrics_port", "engine.open_errands", "manager.status", "engine.set_budgets",
+        "engine.start",
         "engine.describe",
         "page.start", "control.start", *logged, "manager.ready",
         "processes.look", "signals.wait", "engine.wait", "log.log",
@@ -711,7 +715,9 @@ def test_a_start_from_its_first_step_to_its_last(
     assert said["engine.set_metrics_port"] == ("engine.set_metrics_port", 8005)
     path, facts, pid = said["page.start"][1:]
     assert (path, pid) == (Path("/figures"), os.getpid())
-    assert facts == server._facts(Info(), {"models": [DIGITS]}, facts.states, facts.guard)  # type: ignore[arg-type]
+    assert facts == facts_of(
+        Info(), {"models": [DIGITS]}, facts.states, facts.guard, tuple, facts.budgets
+    )  # type: ignore[arg-type]
     shown = [str(call[1]) for call in calls if call[0] == "log.show"]
     assert shown[0].endswith("serves on 127.0.0.1:8123 (ONNX Runtime 1.2.3)")
     assert "  metrics  http://page" in shown

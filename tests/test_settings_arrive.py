@@ -584,8 +584,8 @@ def test_every_field_of_info_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None
             native.slot_classes[at].slot_count = 10 + at
         native.worker_cpus[:] = [7 + at for at in range(64)]
         native.worker_cpus[1] = -1
-        for name in ("io_backend", "io_detail", "ort_version", "stats_path"):
-            setattr(native, name, f"its {name}".encode()[:15])
+        for name in ("io_backend", "io_detail", "ort_version", "stats_path", "budgets_path"):
+            setattr(native, name, f"its {name}".encode()[:16])
         native.notes = "one note\nanother, ä".encode()
         return 0
 
@@ -604,6 +604,7 @@ def test_every_field_of_info_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None
         io_detail="its io_detail",
         ort_version="its ort_version",
         stats_path="its stats_path",
+        budgets_path="its budgets_path",
         notes=("one note", "another, ä"),
     )
 
@@ -675,15 +676,30 @@ def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.Mon
         found["count"] = count
         return 0
 
+    def set_budgets(_handle: object, budgets: Any, count: int) -> int:
+        found["budgets"] = [(one.name, one.kind, *one.limit, *one.count) for one in budgets]
+        return 0 if count == len(budgets) else -1
+
+    budgets = "{models: {second: {requests_per_minute: 1, requests_per_day: 2}, first: {}}}"
     wanted = load(
         None,
-        ["server.rate=2", "server.hosts=[a]", "models.0.rate=3", "models.1.rate=4.5"],
+        [
+            *("server.rate=2", "server.hosts=[a]", "models.0.rate=3", "models.1.rate=4.5"),
+            f"budgets={budgets}",
+        ],
         ["first=x", "second=y"],
     )
-    answering(monkeypatch, reload=reload).reload(wanted)
+    engine = answering(monkeypatch, reload=reload, set_budgets=set_budgets)
+    engine.reload(wanted)
     assert found == {
         "rate": 2, "hosts": [b"a"], "models": [(b"first", 3, 3), (b"second", 4.5, 5)], "count": 2,
+        "budgets": [(b"second", 2, 1, 2, 0, 0, 0, 0, 0, 0), (b"first", 2, *[0] * 8)],
     }  # fmt: skip
+    keys = "[{name: ann, token_env: HOME}]"
+    limits = "{keys: {ann: {tokens_per_minute: 3, tokens_per_day: 4}}}"
+    wanted = load(None, [f"server.keys={keys}", f"budgets={limits}"], ["first=x"])
+    engine.set_budgets(wanted.budgets, {("key", "ann"): (5, 6, 7, 8), ("model", "ann"): (1,) * 4})
+    assert found["budgets"] == [(b"ann", 1, 0, 0, 3, 4, 5, 6, 7, 8)]
 
 
 def test_an_engine_is_closed_once_and_only_by_its_own_process(

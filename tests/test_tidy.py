@@ -98,6 +98,7 @@ HEADER_OF = {
     "server/slots.c": "server/state.h",
     "server/threads.c": "server/state.h",
     "server/tls.c": "server/state.h",
+    "server/budgets.c": "server/state.h",
     "server/upstreams.c": "server/state.h",
     "server/width.c": "server/state.h",
     "server/workers.c": "server/state.h",

@@ -19,11 +19,12 @@ from pydantic_core import PydanticUndefined
 from lumen_uring.pictures.image_input import ImageConfig
 from lumen_uring.settings import models as model_settings
 from lumen_uring.settings import schema as settings
+from lumen_uring.settings.budgets import BudgetConfig, BudgetsConfig
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.sizes import format_size
 from lumen_uring.settings.text import TextConfig
 from lumen_uring.settings.tls import CertificateConfig, TlsConfig
-from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, UpstreamConfig
+from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, TokensConfig, UpstreamConfig
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
@@ -54,6 +55,9 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "upstreams": (UpstreamConfig, "Entries of `upstreams`. [GATEWAY.md](GATEWAY.md) has examples."),
     "timeouts": (TimeoutsConfig, "An upstream's `timeouts`."),
     "retry": (RetryConfig, "An upstream's `retry`."),
+    "tokens": (TokensConfig, "An upstream's `tokens`."),
+    "budgets": (BudgetsConfig, "[GATEWAY.md](GATEWAY.md#budgets) has an example."),
+    "budget": (BudgetConfig, "Entries of `budgets.keys` and of `budgets.models`."),
     "image": (ImageConfig, "A model's `image`: what becomes of files of pictures."),
     "sequences": (
         SequencesConfig,
@@ -66,7 +70,8 @@ _NESTED: Final = {
     "models": ("image", "sequences", "text"),
     "experts": ("expert", "experts"),  # the inner keys first
     "ensembles": ("step", "ensembles"),
-    "upstreams": ("timeouts", "retry", "upstreams"),
+    "upstreams": ("timeouts", "retry", "tokens", "upstreams"),
+    "budgets": ("budget",),
 }
 _HEAD: Final = """\
 # Settings

@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 15u
+#define LUMEN_ABI_VERSION 16u
 
 enum {
     LUMEN_OK = 0,
@@ -529,6 +529,12 @@ typedef struct lumen_upstream_config {
     uint32_t total_ms;      /* for the last one */
     uint32_t retries;       /* of a request, at another address, before its answer began: 0 or 1 */
     double retry_share;     /* such requests among all: 0.0 to 1.0 */
+    /* What a request takes of budgets before it is known: a token for so many bytes of its strings,
+     * and so many for an answer whose bound it does not say. */
+    uint32_t token_bytes;    /* 1..16 */
+    uint32_t answer_tokens;  /* 0..2^24 */
+    uint32_t asks_usage;     /* 1: streams are asked to say it (stream_options.include_usage) */
+    uint32_t reserved;       /* 0 */
     const char *authorities; /* PEM: that its certificates must lead to; NULL: the system's */
     const char *certificate; /* PEM: this server's own, for it; NULL: none is shown */
     const char *private_key; /* PEM, of that */
@@ -562,6 +568,7 @@ typedef struct lumen_info {
     char io_detail[128];                                   /* its features in force */
     char ort_version[32];
     char stats_path[64];
+    char budgets_path[64]; /* "": there are none */
     char nodes[1024]; /* lines: each node's threads, and where its pages lie; one node has none */
     char notes[1024]; /* lines: what was asked for and could not be had */
 } lumen_info;

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
+    from lumen_uring.ring.budgets import Budget
     from lumen_uring.ring.snapshot import Snapshot
 
 # In the order that a request passes them; other stages follow in the file's order.
@@ -70,17 +71,25 @@ def run(arguments: argparse.Namespace) -> int:
     import orjson
     from rich.console import Console
 
+    from lumen_uring.ring.budgets import budgets_path
+    from lumen_uring.ring.budgets import read as read_budgets
     from lumen_uring.ring.stats import read, stats_path
 
     path = stats_path(arguments.port)
     snapshot = read(path)
     if arguments.watch:
         _watch(path, snapshot, arguments.json, arguments.all)
-    elif arguments.json:
-        print(orjson.dumps(as_json(snapshot), option=orjson.OPT_INDENT_2).decode())
+        return 0
+    budgets = read_budgets(budgets_path(arguments.port))
+    if arguments.json:
+        values = as_json(snapshot) | {"budgets": [_budget(one) for one in budgets]}
+        print(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode())
     else:
         # A file or a pipe gets lines wide enough that none is broken.
-        Console(width=None if sys.stdout.isatty() else 120).print(_tables(snapshot, arguments.all))
+        console = Console(width=None if sys.stdout.isatty() else 120)
+        console.print(_tables(snapshot, arguments.all))
+        if budgets:
+            console.print("", _budgets_table(budgets), sep="\n")
     if snapshot.is_alive:
         return 0
     print(f"lumen: {_dead(snapshot)}", file=sys.stderr)
@@ -139,6 +148,18 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def _budget(budget: Budget) -> dict[str, Any]:
+    return {
+        "kind": budget.kind,
+        "name": budget.name,
+        "limits": budget.limits,
+        "used": budget.used,
+        "requests": budget.requests,
+        "tokens": budget.tokens,
+        "refused": budget.refused,
+    }
+
+
 def _dead(snapshot: Snapshot) -> str:
     return (
         f"No server with port {snapshot.port} runs here: these are the last figures of process "
@@ -190,6 +211,17 @@ def _tables(snapshot: Snapshot, every: bool) -> Group:
         "",
         _figures_table(snapshot, every),
     )
+
+
+def _budgets_table(budgets: list[Budget]) -> Table:
+    table = _table("budget of", "limit", "used", "of", "refused", numbers=(2, 3, 4))
+    for budget in budgets:
+        owner, refused = f"{budget.kind} {budget.name}", f"{budget.refused:,}"
+        for name, limit in budget.limits.items():
+            used = f"{budget.used[name]:,}"
+            table.add_row(owner, name.replace("_", " "), used, f"{limit:,}", refused)
+            owner = refused = ""
+    return table
 
 
 def _stages_table(snapshot: Snapshot) -> Table:

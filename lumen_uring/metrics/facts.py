@@ -1,22 +1,26 @@
 """The facts of a running server that its metrics page shows beside the statistics file.
 
-Made by server.py once the engine has started, read by the metrics page's thread.
+Made once the engine has started, read by the metrics page's thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from lumen_uring import __version__
 from lumen_uring.control.states import Row
 from lumen_uring.guard import Guard
+from lumen_uring.ring.budgets import Budget
+from lumen_uring.ring.description import EngineInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, for each
     model of the start its name and its execution providers, what says the states of all and when
-    certificates end, and the guard of the server's threads."""
+    certificates end, the guard of the server's threads, and what has the budgets."""
 
     version: str
     ort_version: str
@@ -27,3 +31,39 @@ class Facts:
     states: Callable[[], Sequence[Row]] = tuple
     certificates: Callable[[], Sequence[tuple[str, int]]] = tuple
     guard: Guard = field(default_factory=lambda: Guard(lambda _level, _text: None))
+    budgets: Callable[[], Sequence[Budget]] = tuple
+
+
+def facts_of(
+    info: EngineInfo,
+    description: dict[str, Any],
+    states: Callable[[], Sequence[Row]],
+    guard: Guard,
+    expiries: Callable[[], Sequence[tuple[str, int]]] = tuple,
+    budgets: Callable[[], Sequence[Budget]] = tuple,
+) -> Facts:
+    """The facts of an engine that has started.
+
+    Args:
+        info: what it is.
+        description: of its models.
+        states: says those of all models.
+        guard: of the server's threads.
+        expiries: says when certificates end.
+        budgets: says what has them.
+    """
+    providers = tuple(
+        (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
+    )
+    return Facts(
+        __version__,
+        info.ort_version,
+        info.workers,
+        info.io_threads,
+        info.slots,
+        providers,
+        states,
+        expiries,
+        guard,
+        budgets,
+    )

@@ -26,7 +26,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from lumen_uring.control import states
-from lumen_uring.metrics import words
+from lumen_uring.metrics import budgets, words
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.snapshot import EXPERT, Snapshot
@@ -68,6 +68,7 @@ class ServerCollector(Collector):
         yield _model_durations(snapshot)
         yield from self._server(snapshot)
         yield _expiries(self._facts)
+        yield from budgets.collect(self._facts.budgets())
 
     def _machine(self) -> Iterator[Metric]:
         total, used = memory_bytes()

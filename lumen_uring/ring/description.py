@@ -45,6 +45,7 @@ class EngineInfo:
     notes: tuple[str, ...]
     nodes: tuple[str, ...] = ()
     tls_port: int = 0
+    budgets_path: str = ""
 
 
 class Description(Handle):
@@ -75,6 +76,7 @@ class Description(Handle):
             io_detail=native.io_detail.decode("utf-8", "replace"),
             ort_version=native.ort_version.decode("utf-8", "replace"),
             stats_path=native.stats_path.decode("utf-8", "replace"),
+            budgets_path=native.budgets_path.decode("utf-8", "replace"),
             tls_port=native.tls_port,
             nodes=tuple(native.nodes.decode("utf-8", "replace").splitlines()),
             notes=tuple(native.notes.decode("utf-8", "replace").splitlines()),

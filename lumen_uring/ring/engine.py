@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from lumen_uring.ring import library, onnxruntime_path, structs
+from lumen_uring.ring.budgets import Budgets
 from lumen_uring.ring.certificates import Tls
 from lumen_uring.ring.config_struct import EnginePlace, native_config, native_model
 from lumen_uring.ring.description import Description
@@ -27,7 +28,7 @@ from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConf
 from lumen_uring.settings.schema import Config
 
 
-class Engine(Description, LiveModels, Errands, Processes, Tls, Upstreams):
+class Engine(Budgets, Description, LiveModels, Errands, Processes, Tls, Upstreams):
     """A server of the C library: open, add models, start, stop, wait, close.
 
     Args:
@@ -167,7 +168,7 @@ class Engine(Description, LiveModels, Errands, Processes, Tls, Upstreams):
         self._check(self._library.lumen_start(self._open_handle()))
 
     def reload(self, config: Config) -> None:
-        """Applies keys, hosts and rates, and nothing else; the models stay those that were added.
+        """Applies keys, hosts, rates and budgets; the models stay those that were added.
 
         Args:
             config: checked settings.
@@ -176,7 +177,7 @@ class Engine(Description, LiveModels, Errands, Processes, Tls, Upstreams):
             EngineError: they cannot be applied; nothing has changed.
 
         Source:
-            lumen_reload
+            lumen_reload, lumen_set_budgets
         """
         by_index = {index: name for name, index in self._indexes.items()}
         names = [by_index.get(index, "") for index in range(max(by_index, default=-1) + 1)]
@@ -185,6 +186,7 @@ class Engine(Description, LiveModels, Errands, Processes, Tls, Upstreams):
         models = (structs.LumenModelConfig * len(served))(
             *(native_model(model, Path("unused"), None, None) for model in served)
         )
+        self.set_budgets(config.budgets)
         self._check(
             self._library.lumen_reload(
                 self._open_handle(), ctypes.byref(native), models, len(models)

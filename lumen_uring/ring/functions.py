@@ -9,7 +9,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from typing import Final
 
-from lumen_uring.ring import stats_structs, structs, upstream_structs
+from lumen_uring.ring import budgets, stats_structs, structs, upstream_structs
 
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": structs.LumenKeyConfig,
@@ -36,6 +36,8 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_tls_config": structs.LumenTlsConfig,
     "lumen_upstream_address": upstream_structs.LumenUpstreamAddress,
     "lumen_upstream_config": upstream_structs.LumenUpstreamConfig,
+    "lumen_budget_config": budgets.LumenBudgetConfig,
+    "lumen_budget": budgets.LumenBudget,
     "lumen_certificate_info": structs.LumenCertificateInfo,
     "lumen_process": structs.LumenProcess,
     "lumen_slot_class": structs.LumenSlotClass,
@@ -180,6 +182,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         ),
     ),
     ("lumen_tokenizer_close", None, (ctypes.c_void_p,)),
+    (
+        "lumen_set_budgets",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(budgets.LumenBudgetConfig), c_uint32),
+    ),
     (
         "lumen_load",
         ctypes.c_int,

@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 15
+ABI_VERSION: Final = 16
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -395,6 +395,7 @@ class LumenInfo(ctypes.Structure):
         ("io_detail", c_char * 128),
         ("ort_version", c_char * 32),
         ("stats_path", c_char * 64),
+        ("budgets_path", c_char * 64),
         ("nodes", c_char * 1024),
         ("notes", c_char * 1024),
     ]
@@ -411,5 +412,4 @@ class LumenAbiField(ctypes.Structure):
     ]
 
 
-# enum lumen_errand_kind
-ERRANDS: Final = ("index", "load", "unload", "trace", "logging")
+ERRANDS: Final = ("index", "load", "unload", "trace", "logging")  # enum lumen_errand_kind

@@ -88,6 +88,9 @@ class Upstreams(Handle):
             in_flight=u32("in_flight", config.in_flight),
             retries=u32("attempts", config.retry.attempts),
             retry_share=config.retry.budget,
+            token_bytes=u32("bytes_each", config.tokens.bytes_each),
+            answer_tokens=u32("answer", config.tokens.answer),
+            asks_usage=int(config.tokens.ask),
             **times,
             **listed(
                 "addresses",

@@ -21,6 +21,7 @@ from lumen_uring.guard import Guard
 from lumen_uring.metrics.server import MetricsServer
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
+from lumen_uring.serving.budgets import Keeper
 from lumen_uring.serving.certificates import Certificates
 from lumen_uring.serving.logs import Journal
 from lumen_uring.serving.notify import Notifier
@@ -53,6 +54,7 @@ class MainLoop:
         report: Report,
         guard: Guard,
         certificates: Certificates | None = None,
+        budgets: Keeper | None = None,
     ) -> None:
         self._processes = processes
         self._config = config
@@ -67,6 +69,7 @@ class MainLoop:
         self._report = report
         self._guard = guard
         self._certificates = certificates
+        self._budgets = budgets
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
@@ -89,6 +92,9 @@ class MainLoop:
             with guard.part("certificates"):
                 if self._certificates is not None:
                     self._certificates.look(self._engine)
+            with guard.part("budgets"):
+                if self._budgets is not None:
+                    self._budgets.look()
             with guard.part("control"):
                 self._control.look()
             with guard.part("notifier"):

@@ -10,29 +10,26 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from lumen_uring import __version__
 from lumen_uring.control.control import Control, kinds_of
 from lumen_uring.control.live_models import LiveModels
-from lumen_uring.control.states import Row
 from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.guard import Guard
 from lumen_uring.loading import add as loading
 from lumen_uring.loading.model_cache import labels, resolve, trim
 from lumen_uring.loading.prepare import Preparer, nursery_for
-from lumen_uring.metrics.facts import Facts
+from lumen_uring.metrics.facts import facts_of
 from lumen_uring.metrics.server import MetricsServer
 from lumen_uring.ring import onnxruntime_path
-from lumen_uring.ring.description import EngineInfo
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
-from lumen_uring.serving import upstreams
+from lumen_uring.serving import budgets, upstreams
 from lumen_uring.serving.banner import announce, banner, warnings
 from lumen_uring.serving.certificates import Certificates, of_settings
 from lumen_uring.serving.logs import Journal
@@ -172,6 +169,7 @@ def _serve(
             engine.set_metrics_port(0 if metrics is None else metrics.port)
             engine.open_errands(kinds_of(config), config.repository.upload_bytes)
             starting.step("Warming up")
+            engine.set_budgets(config.budgets, budgets.load(config.budgets.path))
             _listen(config, engine, certificates)
         # From here on clients are served: a signal is the main loop's, which drains.
         ready_s = time.monotonic() - began_s
@@ -179,14 +177,18 @@ def _serve(
         description = engine.describe()
         live = _live_models(engine, config, journal, info.ort_version, looks)
         control = Control(engine, live, journal.log, TritonSettings(config, journal).answer, guard)
+        keeper = budgets.Keeper(config.budgets.path, engine)
         if metrics is not None:
-            facts = _facts(info, description, live.states.rows, guard, certificates)
+            facts = facts_of(
+                info, description, live.states.rows, guard,
+                tuple if certificates is None else certificates.expiries, keeper.rows,
+            )  # fmt: skip
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = MainLoop(
             config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
-            report, guard, certificates,
+            report, guard, certificates, keeper,
         )  # fmt: skip
         try:
             control.start()  # folders are watched before anybody reads that the server is ready
@@ -198,6 +200,8 @@ def _serve(
         finally:
             control.close()
             report.close()
+            with guard.part("budgets"):
+                keeper.look()
 
 
 def _start(
@@ -387,26 +391,3 @@ def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]
     finally:
         if page is not None:
             page.close()
-
-
-def _facts(
-    info: EngineInfo,
-    description: dict[str, Any],
-    states: Callable[[], Sequence[Row]],
-    guard: Guard,
-    certificates: Certificates | None = None,
-) -> Facts:
-    providers = tuple(
-        (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
-    )
-    return Facts(
-        __version__,
-        info.ort_version,
-        info.workers,
-        info.io_threads,
-        info.slots,
-        providers,
-        states,
-        tuple if certificates is None else certificates.expiries,
-        guard,
-    )

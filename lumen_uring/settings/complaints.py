@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from lumen_uring.errors import meant
 from lumen_uring.pictures.image_input import ImageConfig
 from lumen_uring.settings import providers
+from lumen_uring.settings.budgets import BudgetConfig, BudgetsConfig
 from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import (
     EnsembleConfig,
@@ -30,7 +31,7 @@ from lumen_uring.settings.schema import (
 )
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.text import TextConfig
-from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, UpstreamConfig
+from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, TokensConfig, UpstreamConfig
 
 _Path = tuple["str | int", ...]
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
@@ -48,6 +49,8 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "image": ImageConfig,
     "timeouts": TimeoutsConfig,
     "retry": RetryConfig,
+    "tokens": TokensConfig,
+    "budgets": BudgetsConfig,
 }
 _INNER: Final[dict[type[BaseModel], type[BaseModel]]] = {
     ExpertsConfig: ExpertConfig,
@@ -65,17 +68,20 @@ _ENTRIES: Final = {
 
 
 def field_path(loc: _Path) -> _Path:
-    """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
+    """Cuts the steps that pydantic adds below a field (a union's arm, an item of a triple), and
+    behind a name."""
+    if loc[-1:] == ("[key]",):
+        loc = loc[:-1]
     if loc[:1] + loc[2:3] in (("experts", "experts"), ("ensembles", "steps")):
         depth = 5
     elif (loc[:1] == ("models",) and loc[2:3] in (("sequences",), ("image",), ("text",))) or (
-        loc[:1] == ("upstreams",) and loc[2:3] in (("timeouts",), ("retry",))
+        loc[:1] == ("upstreams",) and loc[2:3] in (("timeouts",), ("retry",), ("tokens",))
     ):
         depth = 4
     elif loc[:1] in (("models",), ("experts",), ("ensembles",), ("upstreams",)):
         depth = 3
     else:
-        depth = 4 if loc[1:2] == ("keys",) else 2
+        depth = 4 if loc[1:2] == ("keys",) or loc[:2] == ("budgets", "models") else 2
     inner = _is_mapping(loc[:depth]) or loc[0:1] + loc[2:3] == ("models", "providers")
     return loc[: depth + 1 if inner else depth]
 
@@ -92,8 +98,12 @@ def expected(path: _Path) -> str:
     model: type[BaseModel] = Config
     if path[:1] == ("upstreams",) and len(path) > 1:  # each has a name
         model, path = UpstreamConfig, path[2:]
-    if not path:
-        return "a mapping with urls and models"
+        if not path:
+            return "a mapping with urls and models, by a name"
+    if path[:1] == ("budgets",) and len(path) > 2:
+        model, path = BudgetConfig, path[3:]
+        if not path:
+            return "a mapping of limits, by the name of a key or a model"
     for depth, step in enumerate(path):
         if isinstance(step, int):
             if depth == len(path) - 1:

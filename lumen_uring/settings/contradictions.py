@@ -48,6 +48,18 @@ def check_names(data: dict[str, Any], report: Report) -> None:
             first.setdefault(name, f"a model of upstream {upstream}")
 
 
+def _check_budgets(config: Config, report: Report) -> None:
+    """Whoever has a budget is there: of a repository others may come later."""
+    keys = {key.name for key in config.server.keys}
+    models = {model.name for model in config.served()} | {model.name for model in config.broken}
+    for name in config.budgets.keys:
+        if name not in keys:
+            report(("budgets", "keys", name), "a name of server.keys", repr(name))
+    for name in config.budgets.models if config.repository.control == "none" else ():
+        if name not in models:
+            report(("budgets", "models", name), "the name of a model that is served", repr(name))
+
+
 def check_together(config: Config, report: Report) -> None:
     """Reports settings that contradict each other.
 
@@ -55,6 +67,7 @@ def check_together(config: Config, report: Report) -> None:
         config: the checked settings.
         report: takes one problem.
     """
+    _check_budgets(config, report)
     server, engine = config.server, config.engine
     kind = engine.queue_type
     batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)

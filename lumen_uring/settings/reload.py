@@ -67,6 +67,7 @@ def plan(current: Config, wanted: Config) -> Plan:
     section("repository", current.repository, wanted.repository, ())
     if current.upstreams != wanted.upstreams:
         refused.append("upstreams cannot change without a restart: they stay.")
+    budgets = section("budgets", current.budgets, wanted.budgets, ("keys", "models"))
     log = section("log", current.log, wanted.log, _LOG)
 
     config = current.model_copy(
@@ -74,6 +75,7 @@ def plan(current: Config, wanted: Config) -> Plan:
             "server": current.server.model_copy(update=server),
             "engine": current.engine.model_copy(update=engine),
             "log": current.log.model_copy(update=log),
+            "budgets": current.budgets.model_copy(update=budgets),
             "models": _entries("models", current.models, wanted.models, changed),
             "experts": _entries("experts", current.experts, wanted.experts, changed),
             "ensembles": _entries("ensembles", current.ensembles, wanted.ensembles, changed),

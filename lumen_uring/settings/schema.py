@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from lumen_uring.settings.broken import Broken
+from lumen_uring.settings.budgets import BudgetsConfig
 from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.tls import TlsConfig
@@ -316,6 +317,9 @@ class Config(Section):
         description="a list of virtual models, each with a name and steps",
     )
     upstreams: Upstreams = Field(default={}, description=UPSTREAMS_EXPECTED)
+    budgets: BudgetsConfig = Field(
+        default_factory=BudgetsConfig, description="a mapping of settings"
+    )
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _broken: tuple[Broken, ...] = PrivateAttr(default=())
 
@@ -387,11 +391,8 @@ class Config(Section):
             *("name", "labels", "run", "batch_size", "batch_delay_us", "max_output_bytes"),
             *("max_rows", "response_cache", "rate", "burst"),
         )
-        return ModelConfig(
-            path="unused",
-            width=1,
-            **{name: getattr(entry, name) for name in own},
-        )
+        values = {name: getattr(entry, name) for name in own}
+        return ModelConfig(path="unused", width=1, **values)
 
     def virtual(self, entry: ExpertsConfig) -> ModelConfig:
         """The settings of a virtual model: its own, and the last expert's for tensors and labels.

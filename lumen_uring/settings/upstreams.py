@@ -66,6 +66,14 @@ class RetryConfig(Section):
     )
 
 
+class TokensConfig(Section):
+    """What a request takes of budgets before its answer says what it was."""
+
+    bytes_each: int = Field(default=2, ge=1, le=16, description="a whole number, 1..16")
+    answer: int = Field(default=1024, ge=0, le=1 << 24, description="a whole number, 0..16777216")
+    ask: bool = Field(default=False, description="true | false")
+
+
 class UpstreamConfig(Section):
     """Servers elsewhere that serve the same models, and which of them are served here too."""
 
@@ -111,6 +119,8 @@ class UpstreamConfig(Section):
         default_factory=TimeoutsConfig, description="a mapping of settings"
     )
     retry: RetryConfig = Field(default_factory=RetryConfig, description="a mapping of settings")
+
+    tokens: TokensConfig = Field(default_factory=TokensConfig, description="a mapping of settings")
 
     def served(self) -> tuple[ModelConfig, ...]:
         """Its models' settings here."""

@@ -4,6 +4,7 @@
 #include <limits.h>
 
 #include "check.h"
+#include "lumen_budgets.h"
 #include "lumen_load.h"
 
 enum { FUNCTIONS_MAX = 64, NAME_MAX_BYTES = 64 };
@@ -67,6 +68,8 @@ static void table_covers_all(void) {
                    {"lumen_state", sizeof(lumen_state)},
                    {"lumen_declared", sizeof(lumen_declared)},
                    {"lumen_sequences_config", sizeof(lumen_sequences_config)},
+                   {"lumen_budget_config", sizeof(lumen_budget_config)},
+                   {"lumen_budget", sizeof(lumen_budget)},
                    {"lumen_upstream_address", sizeof(lumen_upstream_address)},
                    {"lumen_upstream_config", sizeof(lumen_upstream_config)},
                    {"lumen_text_config", sizeof(lumen_text_config)}};
@@ -146,6 +149,7 @@ static void exports(void) {
     if (access(path, R_OK) != 0)
         check_skip("test_abi", "the table is right; no release library to look at: make lib");
     read_header("lumen.h", &declared);
+    read_header("lumen_budgets.h", &declared);
     read_header("lumen_load.h", &declared);
     CHECK(declared.count >= 10);
     if (!read_library(path, &exported))

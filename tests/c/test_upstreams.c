@@ -19,7 +19,9 @@ static lumen_upstream_config good(const lumen_upstream_address *address) {
                                    .in_flight = 8,
                                    .first_byte_ms = 50,
                                    .retries = 1,
-                                   .retry_share = 0.25};
+                                   .retry_share = 0.25,
+                                   .token_bytes = 2,
+                                   .answer_tokens = 100};
 }
 
 static void expect_refusal(lumen_upstream_config config, const char *word) {
@@ -73,6 +75,12 @@ static void test_settings(void) {
     config = good(&v4);
     config.retry_share = 1.5;
     expect_refusal(config, "retry_share");
+    config = good(&v4);
+    config.token_bytes = 0;
+    expect_refusal(config, "token_bytes");
+    config = good(&v4);
+    config.answer_tokens = 1u << 25;
+    expect_refusal(config, "answer_tokens");
 }
 
 /* ---- heads of answers ---- */

@@ -2,6 +2,7 @@
  * compared with this library before it is trusted. */
 #include <stddef.h>
 
+#include "lumen_budgets.h"
 #include "lumen_load.h"
 
 #define WHOLE(type) {#type, "", 0, sizeof(type)}
@@ -123,6 +124,22 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_upstream_address, tls_host),
     FIELD(lumen_upstream_address, port),
     FIELD(lumen_upstream_address, reserved),
+    WHOLE(lumen_budget_config),
+    FIELD(lumen_budget_config, name),
+    FIELD(lumen_budget_config, kind),
+    FIELD(lumen_budget_config, reserved),
+    FIELD(lumen_budget_config, limit),
+    FIELD(lumen_budget_config, count),
+    WHOLE(lumen_budget),
+    FIELD(lumen_budget, count),
+    FIELD(lumen_budget, limit),
+    FIELD(lumen_budget, requests),
+    FIELD(lumen_budget, tokens),
+    FIELD(lumen_budget, refused),
+    FIELD(lumen_budget, kind),
+    FIELD(lumen_budget, reserved),
+    FIELD(lumen_budget, unused),
+    FIELD(lumen_budget, name),
     WHOLE(lumen_upstream_config),
     FIELD(lumen_upstream_config, name),
     FIELD(lumen_upstream_config, authorization),
@@ -136,6 +153,10 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_upstream_config, total_ms),
     FIELD(lumen_upstream_config, retries),
     FIELD(lumen_upstream_config, retry_share),
+    FIELD(lumen_upstream_config, token_bytes),
+    FIELD(lumen_upstream_config, answer_tokens),
+    FIELD(lumen_upstream_config, asks_usage),
+    FIELD(lumen_upstream_config, reserved),
     FIELD(lumen_upstream_config, authorities),
     FIELD(lumen_upstream_config, certificate),
     FIELD(lumen_upstream_config, private_key),
@@ -236,6 +257,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_info, io_detail),
     FIELD(lumen_info, ort_version),
     FIELD(lumen_info, stats_path),
+    FIELD(lumen_info, budgets_path),
     FIELD(lumen_info, nodes),
     FIELD(lumen_info, notes),
     WHOLE(lumen_stats_header),

@@ -1,5 +1,5 @@
-/* clock.h: the one clock of the server, CLOCK_MONOTONIC in nanoseconds, and each thread's own. Any
- * thread. */
+/* clock.h: the one clock of the server, CLOCK_MONOTONIC in nanoseconds; each thread's own; and the
+ * time of day. Any thread. */
 #ifndef LM_BASE_CLOCK_H
 #define LM_BASE_CLOCK_H
 
@@ -10,6 +10,13 @@ static inline uint64_t lm_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Seconds since 1970. */
+static inline uint64_t lm_unix_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return (uint64_t)now.tv_sec;
 }
 
 /* The CPU time of the calling thread; a system call. */

@@ -82,8 +82,7 @@ static void take_setting(struct lm_http2_carrier *http2) {
     }
     const int64_t more = (int64_t)value - http2->initial_window;
     http2->initial_window = value;
-    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES;
-         s = lm_http2_next(http2, s + 1))
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES; s = lm_http2_next(http2, s + 1))
         http2->busy->streams[s].send_window += more;
 }
 

@@ -88,7 +88,7 @@ struct lm_http2_piece {
 struct lm_http2_busy {
     struct lm_http2_busy *next_free;
     uint64_t used[LM_HTTP2_PLACE_WORDS]; /* a bit for each place of a stream */
-    uint32_t turn;                        /* whose reply is looked at first */
+    uint32_t turn;                       /* whose reply is looked at first */
     uint16_t control_used, heads_used;
     uint16_t part_count, sent_count;
     struct msghdr message; /* the batch */

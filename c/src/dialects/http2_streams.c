@@ -16,8 +16,7 @@
 #include "wire/http2_head.h"
 
 struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uint32_t id) {
-    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES;
-         s = lm_http2_next(http2, s + 1))
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES; s = lm_http2_next(http2, s + 1))
         if (http2->busy->streams[s].id == id) return &http2->busy->streams[s];
     return NULL;
 }
@@ -298,7 +297,6 @@ void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier, bool
 
 void lm_http2_streams_look(struct lm_io *io, struct lm_connection *carrier) {
     const struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES;
-         s = lm_http2_next(http2, s + 1))
+    for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES; s = lm_http2_next(http2, s + 1))
         look(io, carrier, s);
 }

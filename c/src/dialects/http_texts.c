@@ -128,3 +128,11 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
     return lm_gate_enter_model(io, request->model, call->key, &refusal) ||
            refuse(io, connection, request, &refusal);
 }
+
+bool lm_http_texts_reserve(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_request *request) {
+    struct lm_refusal refusal;
+    return !request->model->text ||
+           lm_gate_reserve(io, request, lm_gate_most_tokens(request), &refusal) ||
+           refuse(io, connection, request, &refusal);
+}

@@ -21,5 +21,9 @@ bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection);
  * refused. */
 bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
                             struct lm_request *request, struct lm_openai_request *asked);
+/* A model of this server that takes texts: what they may cost is taken of budgets. false: there is
+ * too little, and the request is refused. */
+bool lm_http_texts_reserve(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_request *request);
 
 #endif

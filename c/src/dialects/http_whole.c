@@ -18,7 +18,7 @@ static void hand_over(struct lm_io *io, struct lm_connection *connection,
         return;
     if (lm_model_is_elsewhere(request->model)) {
         lm_upstream_submit(io, connection, request, &asked);
-    } else {
+    } else if (lm_http_texts_reserve(io, connection, request)) {
         lm_submit(io, connection, request);
     }
 }

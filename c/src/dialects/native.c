@@ -333,7 +333,20 @@ static size_t take(struct lm_io *io, struct lm_connection *connection, const uin
 }
 
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
-    lm_submit(io, connection, &io->requests[connection->in.receiving]);
+    struct lm_request *request = &io->requests[connection->in.receiving];
+    struct lm_refusal refusal;
+    /* All of it is here. */
+    const struct lm_native_request header = {
+        .id = request->id, .model = (uint16_t)request->model->index, .kind = LM_KIND_INFER};
+    if (!request->model->text ||
+        lm_gate_reserve(io, request, lm_gate_most_tokens(request), &refusal)) {
+        lm_submit(io, connection, request);
+        return;
+    }
+    connection->in.receiving = LM_NO_SLOT;
+    connection->in.read_state = LM_READ_HEADER;
+    lm_slots_release(io, request);
+    refuse_header(io, connection, &header, refusal.status, refusal.why);
 }
 
 static void forget(struct lm_io *io, struct lm_connection *connection) {

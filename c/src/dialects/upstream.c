@@ -60,10 +60,37 @@ void lm_upstreams_shut(struct lm_io *io) {
 
 /* ---- requests ---- */
 
+static void refuse(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
+                   const struct lm_refusal *refusal) {
+    lm_slots_release(io, request);
+    lm_http_refuse_request(io, client, refusal);
+}
+
+/* Takes of budgets what the request may need: what it asks, by its bytes, and all that its answers
+ * may have. */
+static bool reserve(struct lm_io *io, struct lm_request *request, struct lm_exchange *exchange,
+                    struct lm_refusal *refusal) {
+    const struct lm_upstream *upstream = lm_upstream_at(io, request->model->upstream - 1);
+    const struct lm_openai_request *asked = &exchange->asked;
+    const uint8_t route = request->wish.route;
+    const bool writes =
+        route == LM_ROUTE_CHAT || route == LM_ROUTE_COMPLETIONS || route == LM_ROUTE_RESPONSES;
+    const uint64_t answer = asked->tokens_max ? asked->tokens_max : upstream->answer_tokens;
+    exchange->prompt_tokens =
+        (asked->prompt_bytes + upstream->token_bytes - 1) / upstream->token_bytes;
+    exchange->usage = (struct lm_usage_reader){0};
+    uint64_t tokens = exchange->prompt_tokens;
+    if (writes) tokens += answer * asked->answers; /* below 2^65: each is below 2^33 */
+    if (!lm_gate_reserve(io, request, tokens, refusal)) return false;
+    exchange->is_metered = request->tally.of[0] || request->tally.of[1];
+    return true;
+}
+
 void lm_upstream_submit(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
                         const struct lm_openai_request *asked) {
     const uint32_t slot = request->slot->index;
     struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    struct lm_refusal refusal;
     client->in.receiving = LM_NO_SLOT;
     client->in.read_state = LM_READ_HEADER;
     client->in.call.chunked = false;
@@ -72,14 +99,16 @@ void lm_upstream_submit(struct lm_io *io, struct lm_connection *client, struct l
     request->received_ns = request->popped_ns = lm_now_ns();
     request->preprocessed_ns = request->inferred_ns = request->received_ns;
     exchange->asked = asked ? *asked : (struct lm_openai_request){0};
+    if (!reserve(io, request, exchange, &refusal)) {
+        refuse(io, client, request, &refusal);
+        return;
+    }
     if (!lm_upstream_begin(io, client, request)) {
-        struct lm_refusal refusal = {.status = LM_STATUS_OVERLOADED, .retry_after_s = 1};
-        snprintf(refusal.why, sizeof refusal.why,
-                 "upstream '%s' has %u requests in flight already (in_flight)",
-                 lm_upstream_at(io, request->model->upstream - 1)->name,
-                 lm_upstream_at(io, request->model->upstream - 1)->in_flight);
-        lm_slots_release(io, request);
-        lm_http_refuse_request(io, client, &refusal);
+        const struct lm_upstream *upstream = lm_upstream_at(io, request->model->upstream - 1);
+        (void)lm_refuse(&refusal, LM_STATUS_OVERLOADED, 0,
+                        "upstream '%s' has %u requests in flight already (in_flight)",
+                        upstream->name, upstream->in_flight);
+        refuse(io, client, request, &refusal);
         return;
     }
     lm_add_single_writer_u64(&io->stats->io.upstream_requests, 1);

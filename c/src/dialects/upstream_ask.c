@@ -47,6 +47,9 @@ static void add_part(struct lm_link *link, const void *base, size_t bytes) {
         link->parts[link->message.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)base, bytes};
 }
 
+/* A field for streams to end with what they were. */
+static const char usage_wish[] = "\"stream_options\":{\"include_usage\":true},";
+
 /* The head and the body, in the name that the model has there. */
 static void compose(const struct lm_io *io, struct lm_link *link, struct lm_exchange *exchange,
                     const struct lm_request *request) {
@@ -55,7 +58,11 @@ static void compose(const struct lm_io *io, struct lm_link *link, struct lm_exch
     const struct lm_openai_request *asked = &exchange->asked;
     const char *text = request->body.text, *name = request->model->upstream_model;
     const size_t name_bytes = asked->name_bytes ? strlen(name) + 2 : 0;
-    const size_t content = request->body.bytes - asked->name_bytes + name_bytes;
+    const bool asks_usage =
+        upstream->asks_usage && asked->streams && !asked->has_stream_options &&
+        (request->wish.route == LM_ROUTE_CHAT || request->wish.route == LM_ROUTE_COMPLETIONS);
+    const size_t content = request->body.bytes - asked->name_bytes + name_bytes +
+                           (asks_usage ? sizeof usage_wish - 1 : 0);
     const size_t room = LM_UPSTREAM_HEAD_BYTES;
     char *at = exchange->head;
     link->message = (struct msghdr){.msg_iov = link->parts};
@@ -72,8 +79,16 @@ static void compose(const struct lm_io *io, struct lm_link *link, struct lm_exch
     add_part(link, at, used);
     add_part(link, upstream->authorization, strlen(upstream->authorization));
     add_part(link, "\r\n", 2);
-    add_part(link, text, asked->name_bytes ? asked->name_at : request->body.bytes);
-    if (!asked->name_bytes) return;
+    if (!asked->name_bytes) {
+        add_part(link, text, request->body.bytes);
+        return;
+    }
+    size_t from = 0;
+    if (asks_usage) { /* before its other fields, of which there is one at least */
+        add_part(link, text, from = asked->fields_at);
+        add_part(link, usage_wish, sizeof usage_wish - 1);
+    }
+    add_part(link, text + from, asked->name_at - from);
     /* Its quotes are those of the text. */
     struct iovec *before = &link->parts[link->message.msg_iovlen - 1];
     before->iov_len++;
@@ -102,6 +117,7 @@ void lm_upstream_send(struct lm_io *io, struct lm_link *link) {
     link->has_answered = false;
     link->head_used = 0;
     link->moved_ns = io->now_ns;
+    lm_exchange_of(io, link->slot)->is_sent = true;
     lm_link_hold(io, connection, true); /* it has a request: it stays until that is over */
     request->popped_ns = request->preprocessed_ns = lm_now_ns(); /* so long it waited for a link */
     compose(io, link, lm_exchange_of(io, link->slot), request);

@@ -87,6 +87,8 @@ bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm
     exchange->head_passed = exchange->is_events = false;
     exchange->at_rest = true;
     exchange->tried = 0;
+    exchange->status = 0;
+    exchange->is_sent = false;
     exchange->window_used = 0;
     exchange->until_ns = of->total_ns ? request->received_ns + of->total_ns : UINT64_MAX;
     if (request->deadline_ns < exchange->until_ns) exchange->until_ns = request->deadline_ns;
@@ -98,6 +100,21 @@ bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm
     count(io, upstream, 1);
     io->upstream->pools[upstream].asked++;
     return true;
+}
+
+/* What is not said is guessed: an event is a token, and another answer may have been as long as it
+ * could be. */
+static uint64_t tokens_of(const struct lm_exchange *exchange, const struct lm_request *request) {
+    if (exchange->usage.is_known) return exchange->usage.tokens;
+    if (exchange->status >= 400) return 0;
+    if (exchange->status == 0 || exchange->is_events)
+        return exchange->prompt_tokens + exchange->usage.events;
+    return request->tally.tokens;
+}
+
+void lm_upstream_settle(struct lm_io *io, uint32_t slot) {
+    struct lm_request *request = &io->requests[slot];
+    lm_slots_settle(request, tokens_of(lm_exchange_of(io, slot), request));
 }
 
 /* The request is the upstream's no more. */
@@ -199,6 +216,7 @@ static void leave(struct lm_io *io, uint32_t slot) {
     lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     lm_add_single_writer_u64(&io->stats->io.upstream_gone, 1);
     lm_add_single_writer_u64(&io->stats->io.model_gone[request->model->index], 1);
+    if (lm_exchange_of(io, slot)->is_sent) lm_upstream_settle(io, slot);
     end(io, slot);
     lm_slots_release(io, request);
 }
@@ -224,6 +242,7 @@ static void cut(struct lm_io *io, uint32_t slot, const char *why) {
     struct lm_request *request = &io->requests[slot];
     struct lm_connection *client = lm_exchange_client(io, slot);
     enum lm_outcome outcome = LM_OUTCOME_BROKEN;
+    lm_upstream_settle(io, slot);
     request->status = LM_STATUS_INFERENCE_FAILED;
     if (exchange->is_events && exchange->framing != LM_EXCHANGE_BY_LENGTH) {
         char text[LM_TEXT_BYTES_MAX];

@@ -12,6 +12,8 @@
 bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm_request *request);
 /* Sends it to an address. The client is told where that cannot be. */
 void lm_upstream_start(struct lm_io *io, uint32_t slot);
+/* Its budgets are charged what its answer says, or what can be told from what there is of it. */
+void lm_upstream_settle(struct lm_io *io, uint32_t slot);
 /* The last piece of its answer is with the kernel (SENT), or the ring sends it. */
 void lm_upstream_finish(struct lm_io *io, uint32_t slot, enum lm_outcome outcome);
 /* Its link is over. */

@@ -247,6 +247,16 @@ static void note_rest(struct lm_exchange *exchange, const struct piece *piece) {
         part->iov_len >= 2 && end[-1] == '\n' && (end[-2] == '\n' || end[-2] == '\r');
 }
 
+/* What its budgets are charged stands in it. */
+static void note_usage(struct lm_exchange *exchange, const struct piece *piece) {
+    size_t left = exchange->is_metered ? piece->bytes : 0;
+    for (uint32_t at = piece->first; left > 0; at++) {
+        const struct iovec *part = &exchange->parts[at];
+        lm_usage_feed(&exchange->usage, part->iov_base, part->iov_len);
+        left -= part->iov_len;
+    }
+}
+
 /* Copies the parts that the client did not take at once to the window; those that lie there or in
  * the exchange stay. */
 static void keep_rest(struct lm_exchange *exchange, struct lm_request *request,
@@ -272,14 +282,18 @@ static bool send_piece(struct lm_io *io, struct lm_link *link, struct piece *pie
     struct lm_exchange *exchange = lm_exchange_of(io, slot);
     struct lm_request *request = &io->requests[slot];
     struct lm_connection *client = lm_exchange_client(io, slot);
+    const struct lm_usage_reader before = exchange->usage;
     frame_piece(exchange, piece);
     note_rest(exchange, piece);
+    note_usage(exchange, piece);
+    if (piece->is_last) lm_upstream_settle(io, slot); /* before its client may ask again */
     request->message = (struct msghdr){.msg_iov = exchange->parts, .msg_iovlen = piece->parts};
     request->in_pieces = !piece->is_last;
     const bool is_first = !exchange->head_passed;
     const enum lm_outcome outcome = lm_reply_piece(io, client, request, is_first);
     if (outcome == LM_OUTCOME_UNSENT) {
         request->in_pieces = false;
+        exchange->usage = before; /* it is taken again */
         return false;
     }
     exchange->head_passed = true;

@@ -7,6 +7,7 @@
 
 #include "flow/transport.h"
 #include "formats/openai_request.h"
+#include "formats/openai_usage.h"
 #include "tls/client.h"
 #include "wire/http_response.h"
 
@@ -62,7 +63,7 @@ struct lm_link {
     struct lm_http_chunks chunks;    /* of one without */
     uint32_t head_used;              /* bytes of the answer's head that wait for others */
     struct msghdr message;           /* the request */
-    struct iovec parts[7];
+    struct iovec parts[8];
 };
 
 /* How the end of an answer is told to its client. */
@@ -79,6 +80,7 @@ struct lm_exchange {
     uint8_t framing;   /* enum lm_exchange_framing */
     bool is_retried;   /* it went to another address */
     bool is_renewed;   /* a link that had been used died with it */
+    bool is_sent;      /* some of the request may be with an upstream */
     bool head_passed;  /* its client has the beginning of the answer */
     bool is_events;    /* the answer is a stream of events */
     bool at_rest;      /* and no event is half passed */
@@ -86,6 +88,9 @@ struct lm_exchange {
     uint32_t tried;    /* bit n: address n */
     uint64_t until_ns; /* its whole answer is due then */
     struct lm_openai_request asked;
+    bool is_metered; /* somebody has a budget for it, so what it turns out to be is read: */
+    struct lm_usage_reader usage;
+    uint64_t prompt_tokens; /* that were taken for what it asks */
     char *head; /* in the slot: of the request, later of the answer; LM_UPSTREAM_HEAD_BYTES */
     size_t head_bytes;
     uint8_t *window; /* in the slot: what the client has not taken; LM_UPSTREAM_WINDOW_BYTES */

@@ -47,6 +47,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->holds_shm = false;
     request->key = key_of(io, connection);
     request->tokens = 0;
+    request->tally = (struct lm_budget_tally){0};
     request->turn_wanted =
         request->key != LM_NO_KEY && lm_keys_is_bulk(&io->access->keys, request->key)
             ? LM_TURN_BOUND

@@ -1,6 +1,9 @@
 /* gate.c: see gate.h. */
 #include "flow/gate.h"
 
+#include <stdio.h>
+
+#include "base/clock.h"
 #include "flow/estimate.h"
 #include "models/runner.h"
 
@@ -23,6 +26,51 @@ static bool has_tokens(const struct lm_io *io, const struct lm_model *model, uin
                                  "more tokens of texts than the token_rate of this key allows; try "
                                  "again in %llu ms",
                                  (unsigned long long)(wait_ns / 1000000 + 1));
+}
+
+/* The budgets of a key and of a model. */
+static struct lm_budget_tally owners_of(const struct lm_io *io, const struct lm_model *model,
+                                        uint32_t key) {
+    const lm_atomic_u32 *of_model = &io->shared->budgets.of_model[model->index];
+    const bool has_key = key < io->access->keys.count;
+    return (struct lm_budget_tally){
+        .of = {(uint16_t)(has_key ? lm_keys_budget(&io->access->keys, key) : 0),
+               (uint16_t)lm_load_relaxed_u32(of_model)}}; /* relaxed: as that of a key */
+}
+
+static bool refuse_over_budget(const struct lm_budget_shortage *why, struct lm_refusal *refusal) {
+    static const char *const units[LUMEN_BUDGET_LIMITS] = {
+        "requests per minute", "requests per day", "tokens per minute", "tokens per day"};
+    char whose[LM_NAME_BYTES_MAX + 16];
+    if (why->kind == LUMEN_BUDGET_OF_KEY)
+        snprintf(whose, sizeof whose, "this key");
+    else
+        snprintf(whose, sizeof whose, "model '%s'", why->owner);
+    return lm_refuse(refusal, LM_STATUS_RATE_LIMITED, why->wait_s * 1000000000ull,
+                     "the budget of %s is %llu %s: %llu are left, and this request may need %llu%s",
+                     whose, (unsigned long long)why->limit, units[why->limit_at],
+                     (unsigned long long)why->left, (unsigned long long)why->wanted,
+                     why->wait_s ? "" : ", which it never has");
+}
+
+static bool take_request(const struct lm_io *io, const struct lm_model *model, uint32_t key,
+                         struct lm_refusal *refusal) {
+    struct lm_budget_tally tally = owners_of(io, model, key);
+    struct lm_budget_shortage why;
+    return (!tally.of[0] && !tally.of[1]) ||
+           lm_budgets_take(&io->shared->budgets, &tally, 1, 0, lm_unix_s(), &why) ||
+           refuse_over_budget(&why, refusal);
+}
+
+bool lm_gate_reserve(struct lm_io *io, struct lm_request *request, uint64_t tokens,
+                     struct lm_refusal *refusal) {
+    struct lm_budget_shortage why;
+    request->tally = owners_of(io, request->model, request->key);
+    if (!request->tally.of[0] && !request->tally.of[1]) return true;
+    if (lm_budgets_take(&io->shared->budgets, &request->tally, 0, tokens, lm_unix_s(), &why))
+        return true;
+    request->tally = (struct lm_budget_tally){0};
+    return refuse_over_budget(&why, refusal);
 }
 
 void lm_gate_charge(struct lm_io *io, const struct lm_request *request) {
@@ -74,7 +122,7 @@ bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model, uint32_
                          struct lm_refusal *refusal) {
     return is_up(model, refusal) && has_tokens(io, model, key, refusal) &&
            take_token(io, &io->access->model_buckets[model->index], "this model", refusal) &&
-           has_room(io, model, refusal);
+           has_room(io, model, refusal) && take_request(io, model, key, refusal);
 }
 
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
@@ -93,7 +141,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          "the server is full: %u requests are in flight (server.max_in_flight)",
                          lm_places_taken(&shared->places) + io->lists[LM_LIST_WAITING].count);
     }
-    return true;
+    return !model || take_request(io, model, key, refusal);
 }
 
 bool lm_gate_in_time(struct lm_io *io, const struct lm_demand *demand, uint64_t deadline_ns,

@@ -5,6 +5,7 @@
 #ifndef LM_FLOW_GATE_H
 #define LM_FLOW_GATE_H
 
+#include "flow/carrier.h"
 #include "flow/refusal.h"
 
 /* Before the body is known: the key's models, rates, how many wait and are in flight. `model` NULL:
@@ -14,6 +15,15 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
 /* The rest of it, once the model is known: its rate, the key's tokens, and how many wait for it. */
 bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal);
+/* Takes what it may need at most of its key's and its model's budgets, once its body is whole. They
+ * have it until lm_slots_settle. */
+bool lm_gate_reserve(struct lm_io *io, struct lm_request *request, uint64_t tokens,
+                     struct lm_refusal *refusal);
+/* The tokens that a whole request of texts may be: a byte is one at most. Of compressed and of
+ * shared bytes there may be more, which count once they are known. */
+static inline uint64_t lm_gate_most_tokens(const struct lm_request *request) {
+    return request->payload_bytes * (lm_carrier_of(request)->is_coded ? 4ull : 1ull);
+}
 /* An answered request of texts costs its key its tokens: how many is known only now. */
 void lm_gate_charge(struct lm_io *io, const struct lm_request *request);
 /* Whether the answer is expected before the deadline. */

@@ -14,6 +14,7 @@
 #include "flow/bulk.h"
 #include "formats/oip_request.h"
 #include "models/runner.h"
+#include "parts/budgets.h"
 #include "parts/keyed_hash.h"
 #include "parts/spill.h"
 #include "parts/trace.h"
@@ -121,9 +122,10 @@ struct lm_request {
     bool goes_on;        /* the lighter expert was not sure: the next one runs */
     bool converted;      /* the pixels are in the tensor already */
     uint32_t payload_bytes;
-    uint32_t key;    /* whose it is; LM_NO_KEY: nobody's */
-    uint32_t tokens; /* of its texts, once they are answered */
-    uint16_t status; /* enum lm_status, of the reply */
+    uint32_t key;                 /* whose it is; LM_NO_KEY: nobody's */
+    uint32_t tokens;              /* of its texts, once they are answered */
+    struct lm_budget_tally tally; /* what it has of budgets */
+    uint16_t status;              /* enum lm_status, of the reply */
     uint16_t flags;
     uint8_t encoding; /* LM_ENCODING_*: what its body holds */
     uint8_t carrier;  /* enum lm_carrier_index: where that lies */

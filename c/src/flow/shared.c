@@ -57,12 +57,14 @@ void lm_shared_close(struct lm_shared *shared) {
     lm_upstreams_close(&shared->upstreams);
     lm_tls_sessions_close(shared->sessions);
     shared->sessions = NULL;
+    lm_budgets_close(&shared->budgets);
     lm_errands_close(shared->errands);
     shared->errands = NULL;
 }
 
 int lm_shared_add_model(struct lm_shared *shared, uint32_t model,
                         const lumen_model_config *config) {
+    lm_budgets_name_model(&shared->budgets, model, config->name);
     return lm_access_set_model(lm_reload_in_force(shared), model, config, NULL, lm_now_ns());
 }
 

@@ -1,6 +1,7 @@
 /* slots.c: see slots.h. */
 #include "flow/slots.h"
 
+#include "base/clock.h"
 #include "flow/estimate.h"
 #include "flow/region.h"
 #include "flow/request_lists.h"
@@ -89,6 +90,11 @@ void lm_slots_answered(struct lm_request *request) {
     give_place(request->io);
 }
 
+void lm_slots_settle(struct lm_request *request, uint64_t tokens) {
+    if (!request->tally.of[0] && !request->tally.of[1]) return;
+    lm_budgets_settle(&request->io->shared->budgets, &request->tally, tokens, lm_unix_s());
+}
+
 void lm_slots_leave_shm(struct lm_request *request) {
     if (!request->holds_shm) return;
     request->holds_shm = false;
@@ -96,7 +102,8 @@ void lm_slots_leave_shm(struct lm_request *request) {
 }
 
 void lm_slots_release(struct lm_io *io, struct lm_request *request) {
-    if (request->model) { /* otherwise a reply of the I/O thread itself */
+    if (request->model) {            /* otherwise a reply of the I/O thread itself */
+        lm_slots_settle(request, 0); /* it came to nothing */
         if (!request->keeping.is_hit) lm_estimate_pace(io); /* of the workers */
         io->in_flight--;
         lm_slots_answered(request);

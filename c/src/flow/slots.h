@@ -1,7 +1,7 @@
 /* slots.h: an admitted request holds a slot of the arena and, with max_in_flight, a place of the
  * whole server (places.h). Both are taken and given back here, in the order in which requests came
- * to wait for them. I/O thread only, but for lm_slots_answered and
- * lm_slots_leave_shm.
+ * to wait for them. I/O thread only, but for lm_slots_answered,
+ * lm_slots_leave_shm and lm_slots_settle.
  */
 #ifndef LM_FLOW_SLOTS_H
 #define LM_FLOW_SLOTS_H
@@ -20,6 +20,9 @@ void lm_slots_use_models(struct lm_io *io, struct lm_request *request);
 void lm_slots_charge(struct lm_io *io, struct lm_request *request);
 /* Any thread that holds the request: it is answered, and another one may take its place. */
 void lm_slots_answered(struct lm_request *request);
+/* Any thread that holds the request: it was so many tokens. What else it had of its budgets is
+ * given back, before its client may ask again. */
+void lm_slots_settle(struct lm_request *request, uint64_t tokens);
 /* Gives a request's slot back to the arena. */
 void lm_slots_release(struct lm_io *io, struct lm_request *request);
 

@@ -53,12 +53,16 @@ struct walk {
     const uint32_t *places;
     uint32_t count, at;
     const complaint &say;
+    uint64_t string_bytes; /* of those that were passed */
 
     char now() const {
         return at < count ? text[places[at]] : '\0';
     }
     uint32_t place() const {
         return places[at < count ? at : count - 1];
+    }
+    uint32_t next_place() const {
+        return places[at + 1 < count ? at + 1 : count - 1];
     }
     bool wrong(const char *expected) const {
         return say.wrong("the body is not JSON: byte %u: expected %s", place(), expected);
@@ -75,6 +79,8 @@ bool pass(walk &w) {
             if (depth == 0) return w.wrong("a value");
             depth--;
         }
+        if (byte == '"' && memcmp(w.text + w.place(), "\"data:", 6) != 0)
+            w.string_bytes += w.next_place() - w.place();
         if (byte == '\0' || depth > LM_JSON_DEPTH_MAX)
             return byte ? w.wrong("fewer objects and arrays within each other")
                         : w.wrong("the end of the value");
@@ -164,12 +170,15 @@ bool read_field(walk &w, lm_openai_parser *parser, lm_openai_request *request) {
     if (is_key(key, bytes, "max_tokens") || is_key(key, bytes, "max_completion_tokens") ||
         is_key(key, bytes, "max_output_tokens"))
         request->tokens_max = read_count(w);
+    if (is_key(key, bytes, "n")) request->answers = read_count(w);
+    if (is_key(key, bytes, "stream_options")) request->has_stream_options = true;
     return pass(w);
 }
 
 bool read_object(walk &w, lm_openai_parser *parser, lm_openai_request *request) {
     if (w.now() != '{') return w.say.wrong("the body is no JSON object: expected '{'");
     w.at++;
+    request->fields_at = w.place();
     if (w.now() == '}') {
         w.at++;
     } else {
@@ -215,9 +224,16 @@ enum lm_status lm_openai_read(struct lm_openai_parser *parser, const char *text,
         say.wrong("the body is not JSON: %s", stage_error(code));
         return LM_STATUS_BAD_REQUEST;
     }
-    walk w = {text + mark, parser->stages->structural_indexes.get(),
-              parser->stages->n_structural_indexes, 0, say};
+    walk w = {text + mark,
+              parser->stages->structural_indexes.get(),
+              parser->stages->n_structural_indexes,
+              0,
+              say,
+              0};
     if (!read_object(w, parser, request_out)) return LM_STATUS_BAD_REQUEST;
     request_out->name_at += mark;
+    request_out->fields_at += mark;
+    request_out->prompt_bytes = w.string_bytes;
+    if (!request_out->answers) request_out->answers = 1;
     return LM_STATUS_OK;
 }

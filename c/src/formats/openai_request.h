@@ -18,7 +18,11 @@ struct lm_openai_request {
     size_t model_bytes;
     size_t name_at, name_bytes; /* the same in the text, with its quotes */
     bool streams;               /* the answer comes in pieces */
-    uint64_t tokens_max;        /* that the answer may have; 0: it is not said */
+    bool has_stream_options;
+    size_t fields_at;      /* where its first field begins, or its end */
+    uint64_t tokens_max;   /* that an answer may have; 0: it is not said */
+    uint64_t answers;      /* 1, or `n` */
+    uint64_t prompt_bytes; /* of all strings, but for files in them ("data:"): quotes and all */
 };
 
 /* For texts of up to `text_bytes_max`. Returns 0, LUMEN_E_INVALID or LUMEN_E_NOMEM. */

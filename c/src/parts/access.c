@@ -97,6 +97,14 @@ int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_mo
     return 0;
 }
 
+void lm_access_find_budgets(struct lm_access *access, const struct lm_budgets *budgets) {
+    for (uint32_t k = 0; k < access->keys.count; k++) {
+        struct lm_key *key = &access->keys.entries[k];
+        lm_store_relaxed_u32(&key->budget, /* relaxed: the entry is in B1's memory */
+                             lm_budgets_find(budgets, LUMEN_BUDGET_OF_KEY, key->name));
+    }
+}
+
 void lm_access_close(struct lm_access *access) {
     if (!access) return;
     lm_keys_close(&access->keys);

@@ -5,6 +5,7 @@
 #ifndef LM_PARTS_ACCESS_H
 #define LM_PARTS_ACCESS_H
 
+#include "parts/budgets.h"
 #include "parts/keys.h"
 #include "parts/token_bucket.h"
 #include "wire/http_site.h"
@@ -30,6 +31,8 @@ int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_mo
                         const struct lm_access *before, uint64_t now_ns);
 /* The table `before` once more, for a change of one model's rate. Returns 0 or LUMEN_E_NOMEM. */
 int lm_access_copy(struct lm_access **access_out, const struct lm_access *before);
+/* Whose budget each key has. */
+void lm_access_find_budgets(struct lm_access *access, const struct lm_budgets *budgets);
 /* NULL is allowed. */
 void lm_access_close(struct lm_access *access);
 

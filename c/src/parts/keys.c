@@ -127,6 +127,8 @@ int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from) {
     for (uint32_t i = 0; i < from->count; i++) {
         const struct lm_key *key = &from->entries[i];
         keys->entries[i] = (struct lm_key){.models = key->models, .flags = key->flags};
+        lm_store_relaxed_u32(&keys->entries[i].budget, /* relaxed: the table is published later */
+                             lm_load_relaxed_u32(&key->budget));
         memcpy(keys->entries[i].name, key->name, sizeof key->name);
         memcpy(keys->hashes[i], from->hashes[i], LM_KEY_HASH_BYTES);
     }
@@ -194,6 +196,12 @@ struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key)
 struct lm_token_bucket *lm_keys_token_bucket(const struct lm_keys *keys, uint32_t key) {
     LM_DEBUG_ASSERT(key < keys->count);
     return &keys->entries[key].token_bucket;
+}
+
+uint32_t lm_keys_budget(const struct lm_keys *keys, uint32_t key) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    return lm_load_relaxed_u32(
+        &keys->entries[key].budget); /* relaxed: the entry is in B1's memory */
 }
 
 /* ---- where tokens are found ---- */

@@ -24,8 +24,9 @@ struct lm_key {
     struct lm_token_bucket bucket;       /* of its requests a second */
     struct lm_token_bucket token_bucket; /* of its tokens of texts a second */
     char name[LM_KEY_NAME_BYTES_MAX];
-    uint64_t models; /* bit m: may use model m */
-    uint32_t flags;  /* LUMEN_KEY_* */
+    uint64_t models;      /* bit m: may use model m */
+    uint32_t flags;       /* LUMEN_KEY_* */
+    lm_atomic_u32 budget; /* as lm_budgets_find has it; 0: none */
 };
 
 /* Read only after open, but for the buckets. */
@@ -63,6 +64,7 @@ bool lm_keys_is_admin(const struct lm_keys *keys, uint32_t key);
 bool lm_keys_is_bulk(const struct lm_keys *keys, uint32_t key);
 struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key);
 struct lm_token_bucket *lm_keys_token_bucket(const struct lm_keys *keys, uint32_t key);
+uint32_t lm_keys_budget(const struct lm_keys *keys, uint32_t key);
 
 /* The token in the value of an Authorization header, without the blanks around it: "Bearer", in any
  * case, one space, and 1..LM_TOKEN_BYTES_MAX visible ASCII characters. */

@@ -77,6 +77,10 @@ static int check(const lumen_upstream_config *config) {
     if (!code) code = lm_setting_in_range("upstreams.retries", config->retries, 0, 1);
     if (!code && !(config->retry_share >= 0 && config->retry_share <= 1))
         code = refuse(config, "retry_share", "0.0 to 1.0");
+    if (!code) code = lm_setting_in_range("upstreams.token_bytes", config->token_bytes, 1, 16);
+    if (!code)
+        code = lm_setting_in_range("upstreams.answer_tokens", config->answer_tokens, 0, 1u << 24);
+    if (!code) code = lm_setting_in_range("upstreams.asks_usage", config->asks_usage, 0, 1);
     return code;
 }
 
@@ -100,6 +104,9 @@ int lm_upstreams_add(struct lm_upstreams *upstreams, const lumen_upstream_config
     upstream->total_ns = ns_of(config->total_ms);
     upstream->retries = config->retries > 0;
     upstream->retry_percent = (uint32_t)(config->retry_share * 100 + 0.5);
+    upstream->token_bytes = config->token_bytes;
+    upstream->answer_tokens = config->answer_tokens;
+    upstream->asks_usage = config->asks_usage;
     int bytes = asprintf(
         &upstream->authorization, "%s%s%s", config->authorization ? "Authorization: " : "",
         config->authorization ? config->authorization : "", config->authorization ? "\r\n" : "");

@@ -41,6 +41,8 @@ struct lm_upstream {
     uint64_t connect_ns, first_byte_ns, silence_ns, total_ns;
     bool retries;
     uint32_t retry_percent;
+    uint32_t token_bytes, answer_tokens; /* a budget's idea of a request; lumen_upstream_config */
+    bool asks_usage;
     lm_atomic_u64 in_flight_now; /* of all I/O threads */
     lm_atomic_u32 is_down;       /* 1: none of its addresses was there when they were last asked */
 };

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "flow/access_log.h"
+#include "flow/slots.h"
 
 /* Of the texts of an answered request: the second output has how many each became. */
 static uint32_t count_tokens(const struct lm_request *request) {
@@ -39,6 +40,7 @@ void lm_record_status(struct lm_worker *worker, struct lm_request *request) {
     if (request->model->text) {
         request->tokens = count_tokens(request);
         lm_add_single_writer_u64(&counters->model_tokens[model], request->tokens);
+        lm_slots_settle(request, request->tokens); /* before its client may ask again */
     }
     if (request->expert)
         lm_add_single_writer_u64(&counters->model_experts[request->expert_at][model], 1);
