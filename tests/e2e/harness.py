@@ -300,11 +300,18 @@ class Server:
 
     @property
     def fds(self) -> int:
-        """Without those of connections to upstreams, which are kept."""
+        """Without those of connections to upstreams, which are kept, and tried again where they
+        cannot be had: nobody may come or go between the two looks."""
         from lumen_uring.ring.stats import read
 
-        kept = read(self.stats_path).gauges["io"]["upstream_connections"]
-        return len(os.listdir(f"/proc/{self.pid}/fd")) - int(kept)
+        while True:
+            kept, fds, still = (
+                read(self.stats_path).gauges["io"]["upstream_connections"],
+                len(os.listdir(f"/proc/{self.pid}/fd")),
+                read(self.stats_path).gauges["io"]["upstream_connections"],
+            )
+            if kept == still:
+                return fds - int(kept)
 
     @property
     def rss_bytes(self) -> int:
@@ -340,7 +347,8 @@ class Server:
 
         eventually(idle, "no open connection, no slot in use", found=self.figures)
         if not self.idle_fds:
-            self.idle_fds = self.fds
+            # A look may find one too few, as a connection to an upstream comes and goes.
+            self.idle_fds = max(self.fds for _ in range(5))
         fewer, since = 0, 0.0
 
         def are_as_before() -> bool:
