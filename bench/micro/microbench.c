@@ -3,8 +3,8 @@
  *   microbench [--fast]
  *
  * Queues (a push and a pop, alone and between threads), slots and arenas against malloc and free, a
- * histogram's record, a look at the clock, waking a sleeping thread, taking a token from a bucket,
- * looking up a client's key. Started by
+ * histogram's record, a look at the clock, waking a sleeping thread, taking a token from a bucket
+ * or a budget, looking up a client's key. Started by
  * bench/micro/microbench.py, which makes a table of the JSON this prints. Each figure is measured
  * several times over: the minimum is what the code costs, the median what this machine makes of it.
  */
@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/topology.h"
 #include "parts/arena.h"
+#include "parts/budgets.h"
 #include "parts/histogram.h"
 #include "parts/keys.h"
 #include "parts/queue.h"
@@ -391,13 +392,55 @@ static void take(void *state, uint64_t operations) {
     }
 }
 
-static double contend_ns(struct taker *taker, uint64_t operations) {
+static double contend_ns(work run, void *state, uint64_t operations) {
     struct party parties[THREADS_MAX];
     for (uint32_t i = 0; i < THREADS_MAX; i++) {
         parties[i] = (struct party){
-            .run = take, .state = taker, .operations = operations / THREADS_MAX, .place = i};
+            .run = run, .state = state, .operations = operations / THREADS_MAX, .place = i};
     }
     return together_ns(parties, THREADS_MAX) / (double)operations;
+}
+
+struct spender {
+    struct lm_budgets budgets;
+    struct lm_budget_tally owners;
+    uint64_t tokens; /* that a request takes; half of them are given back */
+};
+
+/* What a request does: it takes, and settles. */
+static void spend(void *state, uint64_t operations) {
+    const struct spender *spender = state;
+    struct lm_budget_shortage why;
+    for (uint64_t i = 0; i < operations; i++) {
+        struct lm_budget_tally tally = spender->owners;
+        if (lm_budgets_take(&spender->budgets, &tally, 1, spender->tokens, 60, &why))
+            lm_budgets_settle(&spender->budgets, &tally, spender->tokens / 2, 60);
+        else if (spender->tokens < 1000000)
+            fail("a budget refused");
+    }
+}
+
+static void measure_budgets(void) {
+    static struct spender spender = {.tokens = 1000};
+    const uint64_t most = 1ull << 38;
+    const lumen_budget_config config[] = {
+        {.name = "k", .kind = LUMEN_BUDGET_OF_KEY, .limit = {most, most, most, most}},
+        {.name = "m", .kind = LUMEN_BUDGET_OF_MODEL, .limit = {most, most, most, most}}};
+    double samples[REPEATS_MAX];
+    char note[192];
+    if (lm_budgets_open(&spender.budgets, 0, note, sizeof note) ||
+        lm_budgets_set(&spender.budgets, config, 2, 60))
+        fail(lm_error_last());
+    for (uint32_t owners = 1; owners <= LM_BUDGET_OWNERS; owners++) {
+        spender.owners.of[owners - 1] = (uint16_t)owners;
+        measure("budgets, take + settle", "4 limits each", owners, spend, &spender, 1000000);
+    }
+    for (uint32_t repeat = 0; repeat < repeats; repeat++)
+        samples[repeat] = contend_ns(spend, &spender, 1000000 / scale);
+    print_samples("budgets, 4 threads", "4 limits each", LM_BUDGET_OWNERS, samples, repeats);
+    spender.tokens = most;
+    measure("budgets, refusal", "4 limits each", LM_BUDGET_OWNERS, spend, &spender, 1000000);
+    lm_budgets_close(&spender.budgets);
 }
 
 static void measure_buckets(void) {
@@ -414,7 +457,7 @@ static void measure_buckets(void) {
     struct taker each = {.bucket = &bucket, .tokens = 1};
     lm_token_bucket_init(&bucket, LM_RATE_MAX, UINT32_MAX, 0);
     for (uint32_t repeat = 0; repeat < repeats; repeat++)
-        samples[repeat] = contend_ns(&each, 2000000 / scale);
+        samples[repeat] = contend_ns(take, &each, 2000000 / scale);
     print_samples("token bucket, 4 threads", "acquire", 1, samples, repeats);
     struct taker refused = {.bucket = &empty, .tokens = 1, .refused = true};
     measure("token bucket", "refusal", 1, take, &refused, 2000000);
@@ -461,6 +504,7 @@ int main(int argc, char **argv) {
     measure_small_things();
     measure_wakes();
     measure_buckets();
+    measure_budgets();
     measure_keys();
     printf("\n]}\n");
     return 0;

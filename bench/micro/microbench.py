@@ -49,6 +49,9 @@ _UNITS: Final[Mapping[str, str]] = {
     "memory": "B",
     "memory, written": "B",
     "token bucket": "at once",
+    "budgets, take + settle": "owners",
+    "budgets, 4 threads": "owners",
+    "budgets, refusal": "owners",
     "keys": "in the table",
 }
 
