@@ -578,6 +578,7 @@ def test_each_figure_is_explained_as_itself() -> None:
         "tls_crowded": "per_address",
         "upstream_requests": "requests for models", "upstream_ok": "passed on",
         "upstream_failed": "no answer", "upstream_gone": "client left",
+        "upstream_fallen": "another model", "upstream_spills": "too busy",
         "upstream_bytes": "bytes", "upstream_retries": "sent again",
         "upstream_dials": "asked for", "upstream_undialed": "could not be had",
         "upstream_ejections": "left alone", "upstream_connections": "open now",

@@ -276,12 +276,13 @@ SUMS: dict[tuple[str, str], str] = {
     ("lumen_tls_handshakes_total", "unknown_client"): "tls.unknown_clients",
     **{
         ("lumen_upstream_requests_total", name): f"upstream.{name}"
-        for name in ("ok", "failed", "gone")
+        for name in ("ok", "failed", "gone", "fallen")
     },
     ("lumen_upstream_dials_total", "asked"): "upstream.dials",
     ("lumen_upstream_dials_total", "failed"): "upstream.undialed",
     ("lumen_upstream_events_total", "retry"): "upstream.retries",
     ("lumen_upstream_events_total", "ejection"): "upstream.ejections",
+    ("lumen_upstream_events_total", "spill"): "upstream.spills",
     ("lumen_network_bytes_total", "upstream"): "upstream.bytes",
     ("lumen_upstream_connections", ""): "gauge.upstream_connections",
     ("lumen_upstream_requests_in_flight", ""): "gauge.upstream_in_flight",

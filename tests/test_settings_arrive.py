@@ -685,14 +685,22 @@ def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.Mon
         None,
         [
             *("server.rate=2", "server.hosts=[a]", "models.0.rate=3", "models.1.rate=4.5"),
-            f"budgets={budgets}",
+            *(f"budgets={budgets}", "fallbacks={first: [second]}"),
         ],
         ["first=x", "second=y"],
     )
-    engine = answering(monkeypatch, reload=reload, set_budgets=set_budgets)
+
+    def set_fallbacks(_handle: object, fallbacks: Any, _count: int) -> int:
+        found["fallbacks"] = [(one.model, one.others[: one.other_count]) for one in fallbacks]
+        return 0
+
+    engine = answering(
+        monkeypatch, reload=reload, set_budgets=set_budgets, set_fallbacks=set_fallbacks
+    )
     engine.reload(wanted)
     assert found == {
         "rate": 2, "hosts": [b"a"], "models": [(b"first", 3, 3), (b"second", 4.5, 5)], "count": 2,
+        "fallbacks": [(b"first", [b"second"])],
         "budgets": [(b"second", 2, 1, 2, 0, 0, 0, 0, 0, 0), (b"first", 2, *[0] * 8)],
     }  # fmt: skip
     keys = "[{name: ann, token_env: HOME}]"

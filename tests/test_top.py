@@ -32,6 +32,7 @@ IO_WORDS = (
     "requests_error", "requests_bad", "requests_refused", "requests_overloaded", "requests_late",
     "requests_gone", "connections_accepted", "bytes_in", "bytes_out", "upstream_ok",
     "upstream_failed", "upstream_gone", "upstream_retries", "upstream_ejections", "upstream_dials",
+    "upstream_fallen", "upstream_spills",
 )  # fmt: skip
 IO_GAUGES = (
     "in_flight", "connections_open", "regions", "region_bytes", "worker_hangs",
@@ -258,6 +259,12 @@ def test_upstreams_have_a_line(tmp_path: Path) -> None:
         "upstreams 5 in flight 150 ok/s 3.0 failed/s 1.0 gone/s 4.0 retry/s 0.5 ejection/s "
         "1,200 connections"
     )
+    none = reading(tmp_path / "stats", 4, build(["m"], [Thread(IO, 0, 100, upstream_dials=1)]))
+    busy = [Thread(IO, 0, 100, upstream_dials=1, upstream_fallen=4, upstream_spills=2)]
+    some = reading(tmp_path / "stats", 5, build(["m"], busy))
+    line = next(line for line in drawn(none, some, 120).splitlines() if "upstreams" in line)
+    assert "4.0 fallen/s" in line
+    assert "2.0 spill/s" in line
     alone = reading(tmp_path / "stats", 4, build(["m"], [Thread(IO, 0, 100)]))
     assert "upstreams" not in drawn(alone, alone)
 

@@ -99,6 +99,7 @@ enum {
     LUMEN_TEXT_TOKENS_MAX = 32768,
     LUMEN_PROMPTS_MAX = 64, /* of a model of texts */
     LUMEN_SLOT_CLASSES_MAX = 16,
+    LUMEN_FALLBACKS_MAX = 8, /* of a model */
     LUMEN_KEYS_MAX = 256,
     LUMEN_HOSTS_MAX = 32,
     LUMEN_CERTIFICATES_MAX = 32,
@@ -531,15 +532,24 @@ typedef struct lumen_upstream_config {
     double retry_share;     /* such requests among all: 0.0 to 1.0 */
     /* What a request takes of budgets before it is known: a token for so many bytes of its strings,
      * and so many for an answer whose bound it does not say. */
-    uint32_t token_bytes;    /* 1..16 */
-    uint32_t answer_tokens;  /* 0..2^24 */
-    uint32_t asks_usage;     /* 1: streams are asked to say it (stream_options.include_usage) */
-    uint32_t reserved;       /* 0 */
+    uint32_t token_bytes;   /* 1..16 */
+    uint32_t answer_tokens; /* 0..2^24 */
+    uint32_t asks_usage;    /* 1: streams are asked to say it (stream_options.include_usage) */
+    uint32_t ping_ms; /* a comment to clients of streams that say nothing for so long; 0: none */
     const char *authorities; /* PEM: that its certificates must lead to; NULL: the system's */
     const char *certificate; /* PEM: this server's own, for it; NULL: none is shown */
     const char *private_key; /* PEM, of that */
     const char *source;      /* where these come from, for messages */
 } lumen_upstream_config;
+
+/* Models that may answer in the place of one, in their order: of an upstream that fails before its
+ * answer begins, or of a model of texts here that is too busy or too slow for a deadline. */
+typedef struct lumen_fallback {
+    const char *model;
+    const char *const *others;
+    uint32_t other_count; /* 0..LUMEN_FALLBACKS_MAX */
+    uint32_t reserved;    /* 0 */
+} lumen_fallback;
 
 /* The content of a certificate. */
 typedef struct lumen_certificate_info {
@@ -707,6 +717,10 @@ LUMEN_API int lumen_set_tls(lumen_server *server, const lumen_tls_config *config
  * copied. */
 LUMEN_API int lumen_add_upstream(lumen_server *server, const lumen_upstream_config *upstream,
                                  uint32_t *index_out);
+/* Sets all of them, at any time after lumen_open. Names of models that are not served count once
+ * they are. */
+LUMEN_API int lumen_set_fallbacks(lumen_server *server, const lumen_fallback *fallbacks,
+                                  uint32_t count);
 /* Reads the content of a certificate; any thread. Only `certificate` and `source` are looked at. */
 LUMEN_API int lumen_look_at_certificate(const lumen_certificate *certificate,
                                         lumen_certificate_info *info_out);

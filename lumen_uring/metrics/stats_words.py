@@ -63,6 +63,8 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ("io", "upstream_ok"): "  the answer was passed on",
     ("io", "upstream_failed"): "  there was no answer, or not all of it",
     ("io", "upstream_gone"): "  the client left before it had its answer",
+    ("io", "upstream_fallen"): "  another model of fallbacks has it now",
+    ("io", "upstream_spills"): "sent there as the model here was too busy, or too slow",
     ("io", "upstream_bytes"): "bytes received from upstreams",
     ("io", "upstream_retries"): "sent again to another address, or over a new connection",
     ("io", "upstream_dials"): "connections to upstreams that were asked for",

@@ -31,6 +31,7 @@ _UPSTREAMS: Final = (
     *_COUNTERS["lumen_upstream_requests"],
     *_COUNTERS["lumen_upstream_events"],
 )
+_RARE: Final = ("fallen", "spill")  # shown where there are any
 _Row = TypeVar("_Row")
 # The title, the width of a screen from which the column is shown, and the cell.
 _Column = tuple[str, int, Callable[[_Row], str]]
@@ -140,9 +141,10 @@ def _upstreams(interval: _Interval) -> list[Text]:
     """A line, where the server has any."""
     if not interval.later.counters.get("io", {}).get("upstream_dials", 0):
         return []
+    counts = [(name, interval.sum(of)) for name, of in _UPSTREAMS]
     figures = (
         (f"{interval.gauge('upstream_in_flight'):,}", "in flight"),
-        *((interval.rate(interval.sum(of)), f"{name}/s") for name, of in _UPSTREAMS),
+        *((interval.rate(n), f"{name}/s") for name, n in counts if n or name not in _RARE),
         (f"{interval.gauge('upstream_connections'):,}", "connections"),
     )
     return [_line("upstreams", figures)]

@@ -156,9 +156,9 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
         "lumen_upstream_requests",
         "Requests for models of upstreams by their end. ok: the answer was passed on, whatever it "
         "says. failed: there was none, or not all of it. gone: the client left before it had its "
-        "answer",
+        "answer. fallen: another model of fallbacks has it now",
         "outcome",
-        tuple((one, (("io", f"upstream_{one}"),)) for one in ("ok", "failed", "gone")),
+        tuple((one, (("io", f"upstream_{one}"),)) for one in ("ok", "failed", "gone", "fallen")),
     ),
     (
         "lumen_upstream_dials",
@@ -168,12 +168,14 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
     ),
     (
         "lumen_upstream_events",
-        "Requests that were sent again to another address or over a new connection (retry), and "
-        "addresses that were left alone because their requests had failed (ejection)",
+        "Requests that were sent again to another address or over a new connection (retry), "
+        "addresses that were left alone because their requests had failed (ejection), and requests "
+        "that came in the place of a model here that was too busy or too slow (spill)",
         "event",
         (
             ("retry", (("io", "upstream_retries"),)),
             ("ejection", (("io", "upstream_ejections"),)),
+            ("spill", (("io", "upstream_spills"),)),
         ),
     ),
     (

@@ -168,7 +168,7 @@ class Engine(Budgets, Description, LiveModels, Errands, Processes, Tls, Upstream
         self._check(self._library.lumen_start(self._open_handle()))
 
     def reload(self, config: Config) -> None:
-        """Applies keys, hosts, rates and budgets; the models stay those that were added.
+        """Applies keys, hosts, rates, fallbacks and budgets; the models stay those that were added.
 
         Args:
             config: checked settings.
@@ -177,7 +177,7 @@ class Engine(Budgets, Description, LiveModels, Errands, Processes, Tls, Upstream
             EngineError: they cannot be applied; nothing has changed.
 
         Source:
-            lumen_reload, lumen_set_budgets
+            lumen_reload, lumen_set_budgets, lumen_set_fallbacks
         """
         by_index = {index: name for name, index in self._indexes.items()}
         names = [by_index.get(index, "") for index in range(max(by_index, default=-1) + 1)]
@@ -187,6 +187,7 @@ class Engine(Budgets, Description, LiveModels, Errands, Processes, Tls, Upstream
             *(native_model(model, Path("unused"), None, None) for model in served)
         )
         self.set_budgets(config.budgets)
+        self.set_fallbacks(config.fallbacks)
         self._check(
             self._library.lumen_reload(
                 self._open_handle(), ctypes.byref(native), models, len(models)

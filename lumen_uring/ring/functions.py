@@ -36,6 +36,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_tls_config": structs.LumenTlsConfig,
     "lumen_upstream_address": upstream_structs.LumenUpstreamAddress,
     "lumen_upstream_config": upstream_structs.LumenUpstreamConfig,
+    "lumen_fallback": upstream_structs.LumenFallback,
     "lumen_budget_config": budgets.LumenBudgetConfig,
     "lumen_budget": budgets.LumenBudget,
     "lumen_certificate_info": structs.LumenCertificateInfo,
@@ -77,6 +78,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         "lumen_add_upstream",
         ctypes.c_int,
         (_Server, ctypes.POINTER(upstream_structs.LumenUpstreamConfig), ctypes.POINTER(c_uint32)),
+    ),
+    (
+        "lumen_set_fallbacks",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(upstream_structs.LumenFallback), c_uint32),
     ),
     (
         "lumen_look_at_certificate",

@@ -41,9 +41,20 @@ class LumenUpstreamConfig(ctypes.Structure):
         ("token_bytes", c_uint32),
         ("answer_tokens", c_uint32),
         ("asks_usage", c_uint32),
-        ("reserved", c_uint32),
+        ("ping_ms", c_uint32),
         ("authorities", c_char_p),
         ("certificate", c_char_p),
         ("private_key", c_char_p),
         ("source", c_char_p),
+    ]
+
+
+class LumenFallback(ctypes.Structure):
+    """lumen_fallback: models that may answer in the place of one."""
+
+    _fields_ = [
+        ("model", c_char_p),
+        ("others", ctypes.POINTER(c_char_p)),
+        ("other_count", c_uint32),
+        ("reserved", c_uint32),
     ]

@@ -6,7 +6,7 @@ Used by engine.py and serving/upstreams.py, before the start; never on a request
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +91,7 @@ class Upstreams(Handle):
             token_bytes=u32("bytes_each", config.tokens.bytes_each),
             answer_tokens=u32("answer", config.tokens.answer),
             asks_usage=int(config.tokens.ask),
+            ping_ms=u32("ping", round(config.ping * 1000)),
             **times,
             **listed(
                 "addresses",
@@ -110,3 +111,22 @@ class Upstreams(Handle):
             entry.upstream = index.value + 1
             entry.upstream_model = there.encode()
             self._add(entry)
+
+    def set_fallbacks(self, fallbacks: Mapping[str, Sequence[str]]) -> None:
+        """Puts fallbacks in force, at any time.
+
+        Args:
+            fallbacks: names of the models that may answer in the place of each.
+
+        Raises:
+            EngineError: there is no memory.
+
+        Source:
+            lumen_set_fallbacks
+        """
+        rows = []
+        for model, others in fallbacks.items():
+            names = (ctypes.c_char_p * len(others))(*(other.encode() for other in others))
+            rows.append(upstream_structs.LumenFallback(model.encode(), names, len(others)))
+        natives = (upstream_structs.LumenFallback * len(rows))(*rows)
+        self._check(self._library.lumen_set_fallbacks(self._open_handle(), natives, len(rows)))

@@ -169,7 +169,6 @@ def _serve(
             engine.set_metrics_port(0 if metrics is None else metrics.port)
             engine.open_errands(kinds_of(config), config.repository.upload_bytes)
             starting.step("Warming up")
-            engine.set_budgets(config.budgets, budgets.load(config.budgets.path))
             _listen(config, engine, certificates)
         # From here on clients are served: a signal is the main loop's, which drains.
         ready_s = time.monotonic() - began_s
@@ -357,6 +356,8 @@ def _load_models(
 def _listen(config: Config, engine: Engine, certificates: Certificates | None) -> None:
     if certificates is not None:
         certificates.put(engine)
+    engine.set_fallbacks(config.fallbacks)
+    engine.set_budgets(config.budgets, budgets.load(config.budgets.path))
     try:
         engine.start()
     except EngineError as error:

@@ -100,6 +100,8 @@ def expected(path: _Path) -> str:
         model, path = UpstreamConfig, path[2:]
         if not path:
             return "a mapping with urls and models, by a name"
+    if path[:1] == ("fallbacks",):
+        path = path[:1]
     if path[:1] == ("budgets",) and len(path) > 2:
         model, path = BudgetConfig, path[3:]
         if not path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lumen_uring.settings import providers, sequences, text
-from lumen_uring.settings.key_checks import Report
+from lumen_uring.settings.key_checks import Path, Report
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
 from lumen_uring.settings.types import MODELS_MAX
@@ -48,16 +48,25 @@ def check_names(data: dict[str, Any], report: Report) -> None:
             first.setdefault(name, f"a model of upstream {upstream}")
 
 
-def _check_budgets(config: Config, report: Report) -> None:
-    """Whoever has a budget is there: of a repository others may come later."""
+def _check_names_elsewhere(config: Config, report: Report) -> None:
+    """Whoever has a budget, or answers for another, is there: of a repository others may come
+    later."""
     keys = {key.name for key in config.server.keys}
     models = {model.name for model in config.served()} | {model.name for model in config.broken}
+    named: list[tuple[Path, str]] = [
+        (("budgets", "models", name), name) for name in config.budgets.models
+    ]
     for name in config.budgets.keys:
         if name not in keys:
             report(("budgets", "keys", name), "a name of server.keys", repr(name))
-    for name in config.budgets.models if config.repository.control == "none" else ():
+    for model, others in config.fallbacks.items():
+        named.append((("fallbacks", model), model))
+        named += [(("fallbacks", model, at), other) for at, other in enumerate(others)]
+        if model in others:
+            report(("fallbacks", model), "other models", f"{model!r} itself")
+    for place, name in named if config.repository.control == "none" else ():
         if name not in models:
-            report(("budgets", "models", name), "the name of a model that is served", repr(name))
+            report(place, "the name of a model that is served", repr(name))
 
 
 def check_together(config: Config, report: Report) -> None:
@@ -67,7 +76,7 @@ def check_together(config: Config, report: Report) -> None:
         config: the checked settings.
         report: takes one problem.
     """
-    _check_budgets(config, report)
+    _check_names_elsewhere(config, report)
     server, engine = config.server, config.engine
     kind = engine.queue_type
     batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)

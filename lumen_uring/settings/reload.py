@@ -68,6 +68,8 @@ def plan(current: Config, wanted: Config) -> Plan:
     if current.upstreams != wanted.upstreams:
         refused.append("upstreams cannot change without a restart: they stay.")
     budgets = section("budgets", current.budgets, wanted.budgets, ("keys", "models"))
+    if current.fallbacks != wanted.fallbacks:
+        changed.append("fallbacks")
     log = section("log", current.log, wanted.log, _LOG)
 
     config = current.model_copy(
@@ -75,6 +77,7 @@ def plan(current: Config, wanted: Config) -> Plan:
             "server": current.server.model_copy(update=server),
             "engine": current.engine.model_copy(update=engine),
             "log": current.log.model_copy(update=log),
+            "fallbacks": wanted.fallbacks,
             "budgets": current.budgets.model_copy(update=budgets),
             "models": _entries("models", current.models, wanted.models, changed),
             "experts": _entries("experts", current.experts, wanted.experts, changed),

@@ -34,7 +34,7 @@ from lumen_uring.settings.types import (
     no_nul,
 )
 from lumen_uring.settings.upstreams import EXPECTED as UPSTREAMS_EXPECTED
-from lumen_uring.settings.upstreams import Upstreams
+from lumen_uring.settings.upstreams import FALLBACKS_EXPECTED, Fallbacks, Upstreams
 
 IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
 NODES_MAX: Final = 8  # LUMEN_NODES_MAX
@@ -317,6 +317,7 @@ class Config(Section):
         description="a list of virtual models, each with a name and steps",
     )
     upstreams: Upstreams = Field(default={}, description=UPSTREAMS_EXPECTED)
+    fallbacks: Fallbacks = Field(default={}, description=FALLBACKS_EXPECTED)
     budgets: BudgetsConfig = Field(
         default_factory=BudgetsConfig, description="a mapping of settings"
     )

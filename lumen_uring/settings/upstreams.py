@@ -118,6 +118,9 @@ class UpstreamConfig(Section):
     timeouts: TimeoutsConfig = Field(
         default_factory=TimeoutsConfig, description="a mapping of settings"
     )
+    ping: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
+        default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}"
+    )
     retry: RetryConfig = Field(default_factory=RetryConfig, description="a mapping of settings")
 
     tokens: TokensConfig = Field(default_factory=TokensConfig, description="a mapping of settings")
@@ -132,3 +135,15 @@ Upstreams = Annotated[
     Field(max_length=UPSTREAMS_MAX),
 ]
 EXPECTED: Final = f"a mapping of up to {UPSTREAMS_MAX} names to settings, each with urls and models"
+
+FALLBACKS_MAX: Final = 8  # LUMEN_FALLBACKS_MAX
+_Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
+Fallbacks = dict[
+    _Name,
+    Annotated[
+        tuple[_Name, ...], Field(min_length=1, max_length=FALLBACKS_MAX), BeforeValidator(as_tuple)
+    ],
+]
+FALLBACKS_EXPECTED: Final = (
+    f"a mapping of models' names to lists of 1..{FALLBACKS_MAX} others, as in {{chat: [small]}}"
+)

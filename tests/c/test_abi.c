@@ -68,6 +68,7 @@ static void table_covers_all(void) {
                    {"lumen_state", sizeof(lumen_state)},
                    {"lumen_declared", sizeof(lumen_declared)},
                    {"lumen_sequences_config", sizeof(lumen_sequences_config)},
+                   {"lumen_fallback", sizeof(lumen_fallback)},
                    {"lumen_budget_config", sizeof(lumen_budget_config)},
                    {"lumen_budget", sizeof(lumen_budget)},
                    {"lumen_upstream_address", sizeof(lumen_upstream_address)},

@@ -90,9 +90,9 @@ def _of_words(snapshot: Snapshot) -> Iterator[str]:
     unfit = worker["requests_bad"] + worker["requests_too_large"]
     refused = unfit + worker["requests_overloaded"]
     yield from _equal("unfit bodies, busy sequences", _models(snapshot, "unfit"), refused)
-    failed = worker["requests_error"] - unfit + io["upstream_failed"]
+    failed = worker["requests_error"] - unfit + io["upstream_failed"] + io["upstream_fallen"]
     yield from _equal("failed", _models(snapshot, "failed"), failed)
-    elsewhere = sum(io[f"upstream_{end}"] for end in ("ok", "failed", "gone"))
+    elsewhere = sum(io[f"upstream_{end}"] for end in ("ok", "failed", "gone", "fallen"))
     yield from _equal("requests of upstreams", elsewhere, io["upstream_requests"])
     for model, values in snapshot.models.items():
         left = sum(values[w] for w in ("ok", "failed", "unfit", "expired", "gone", "overdue"))
@@ -117,7 +117,7 @@ def _of_histograms(snapshot: Snapshot) -> Iterator[str]:
     hits = snapshot.counters["io"]["cache_hits"]
     words = ("ok", "error", "overloaded", "expired")
     replied = sum(worker[f"requests_{word}"] for word in words)
-    replied += snapshot.counters["io"]["upstream_ok"] + snapshot.counters["io"]["upstream_failed"]
+    replied += sum(snapshot.counters["io"][f"upstream_{end}"] for end in ("ok", "failed", "fallen"))
     yield from _equal("receive's histogram", stages["receive"].count, replied + hits)
     for stage in ("queue", "preprocess", "infer"):
         yield from _equal(f"{stage}'s histogram", stages[stage].count, replied)

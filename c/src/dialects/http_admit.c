@@ -238,7 +238,10 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
         return;
     }
     uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, demand.timeout_us);
-    if (!lm_model_is_elsewhere(demand.model) &&
+    /* Texts may go to another model in time, which their body says more of. */
+    const bool is_open = lm_http_body_names_model(connection->in.call.route) &&
+                         lm_fallbacks_are_any(&io->shared->fallbacks);
+    if (!is_open && !lm_model_is_elsewhere(demand.model) &&
         !lm_gate_in_time(io, &demand, deadline_ns, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "dialects/http_refuse.h"
-#include "dialects/upstream_state.h"
+#include "dialects/upstream_fallback.h"
 #include "flow/carrier.h"
 #include "flow/gate.h"
 #include "flow/slots.h"
@@ -87,6 +87,21 @@ static const char *find_name(const struct lm_request *request, uint32_t count, s
     return lm_texts_find_model(request->body.text, request->body.bytes, bytes_out);
 }
 
+/* Whether the request's model takes it now. */
+static bool enter(struct lm_io *io, const struct lm_request *request, uint32_t key,
+                  struct lm_refusal *refusal) {
+    const struct lm_demand demand = {.model = request->model,
+                                     .sizes = request->sizes,
+                                     .bytes = request->payload_bytes,
+                                     .encoding = request->encoding,
+                                     .is_unread = true};
+    /* Else its head was let in in time. */
+    const bool is_late = !lm_model_is_elsewhere(request->model) &&
+                         lm_fallbacks_are_any(&io->shared->fallbacks) &&
+                         !lm_gate_in_time(io, &demand, request->deadline_ns, refusal);
+    return !is_late && lm_gate_enter_model(io, request->model, key, refusal);
+}
+
 bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
                             struct lm_request *request, struct lm_openai_request *asked) {
     const struct lm_http_call *call = &connection->in.call;
@@ -125,8 +140,17 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
                  request->model->name);
         return refuse(io, connection, request, &refusal);
     }
-    return lm_gate_enter_model(io, request->model, call->key, &refusal) ||
-           refuse(io, connection, request, &refusal);
+    if (enter(io, request, call->key, &refusal)) return true;
+    /* What it would wait for here too long, an upstream may answer in time. */
+    const bool is_busy =
+        refusal.status == LM_STATUS_OVERLOADED || refusal.status == LM_STATUS_DEADLINE;
+    const struct lm_model *other = is_busy && !lm_model_is_elsewhere(request->model)
+                                       ? lm_upstream_spill(io, request, asked)
+                                       : NULL;
+    if (!other) return refuse(io, connection, request, &refusal);
+    lm_http_take_model(connection, other);
+    request->model = other;
+    return true;
 }
 
 bool lm_http_texts_reserve(struct lm_io *io, struct lm_connection *connection,

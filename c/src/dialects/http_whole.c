@@ -13,6 +13,7 @@ static void hand_over(struct lm_io *io, struct lm_connection *connection,
                       struct lm_request *request) {
     struct lm_openai_request asked = {0};
     lm_carrier_find_file(request);
+    if (io->upstream) lm_exchange_of(io, request->slot->index)->wanted = LM_NO_INDEX;
     if (lm_http_body_names_model(connection->in.call.route) &&
         !lm_http_texts_received(io, connection, request, &asked))
         return;

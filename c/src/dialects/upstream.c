@@ -4,16 +4,21 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "dialects/http_refuse.h"
+#include "dialects/http_texts.h"
 #include "dialects/upstream_end.h"
+#include "dialects/upstream_fallback.h"
 #include "dialects/upstream_pool.h"
 #include "dialects/upstream_reply.h"
 #include "flow/estimate.h"
 #include "flow/gate.h"
+#include "flow/reply.h"
 #include "flow/slots.h"
+#include "flow/submit.h"
 #include "flow/tls.h"
 
 enum { IDLE_TICK_MS = 1000, LINKS_MAX = 65536 };
@@ -37,7 +42,11 @@ int lm_upstreams_open(struct lm_io *io) {
     const size_t slots = lm_arena_slots_max(&io->arena);
     int code = lm_mapping_reserve(&side->links_memory, io->dialed_max * sizeof *side->links);
     if (!code) code = lm_mapping_reserve(&side->exchanges_memory, slots * sizeof *side->exchanges);
+    if (!code)
+        code = lm_mapping_reserve(&side->contexts_memory,
+                                  io->connection_capacity * sizeof *side->contexts);
     if (code) return lm_error(LUMEN_E_NOMEM, "no memory for the connections of upstreams");
+    side->contexts = side->contexts_memory.base;
     side->links = side->links_memory.base;
     side->exchanges = side->exchanges_memory.base;
     side->free_link = LM_NO_LINK;
@@ -54,17 +63,12 @@ void lm_upstreams_shut(struct lm_io *io) {
     lm_openai_parser_close(io->upstream->parser);
     lm_mapping_close(&io->upstream->links_memory);
     lm_mapping_close(&io->upstream->exchanges_memory);
+    lm_mapping_close(&io->upstream->contexts_memory);
     free(io->upstream);
     io->upstream = NULL;
 }
 
 /* ---- requests ---- */
-
-static void refuse(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
-                   const struct lm_refusal *refusal) {
-    lm_slots_release(io, request);
-    lm_http_refuse_request(io, client, refusal);
-}
 
 /* Takes of budgets what the request may need: what it asks, by its bytes, and all that its answers
  * may have. */
@@ -86,6 +90,63 @@ static bool reserve(struct lm_io *io, struct lm_request *request, struct lm_exch
     return true;
 }
 
+/* The request is this upstream's, and goes to one of its addresses. false: it does not take it. */
+static bool begin_there(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
+                        struct lm_refusal *refusal) {
+    const uint32_t slot = request->slot->index;
+    request->received_ns = request->popped_ns = lm_now_ns();
+    request->preprocessed_ns = request->inferred_ns = request->received_ns;
+    if (!reserve(io, request, lm_exchange_of(io, slot), refusal) ||
+        !lm_upstream_begin(io, client, request, refusal))
+        return false;
+    lm_add_single_writer_u64(&io->stats->io.upstream_requests, 1);
+    lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
+    return true;
+}
+
+/* A model that is served here takes its place. false: it does not. */
+static bool run_here(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
+                     struct lm_refusal *refusal) {
+    request->stands_in = true;
+    if (!lm_gate_reserve(io, request, lm_gate_most_tokens(request), refusal)) return false;
+    lm_submit(io, client, request);
+    return true;
+}
+
+static void end_without_answer(struct lm_io *io, uint32_t slot,
+                               const struct lm_upstream_failure *failure);
+
+/* Sends what has begun. */
+static void start(struct lm_io *io, uint32_t slot) {
+    struct lm_upstream_failure failure;
+    if (!lm_upstream_start(io, slot, &failure)) end_without_answer(io, slot, &failure);
+}
+
+/* Nobody has answered the request, and its client has no byte of an answer: the next model may. */
+static void end_without_answer(struct lm_io *io, uint32_t slot,
+                               const struct lm_upstream_failure *failure) {
+    struct lm_request *request = &io->requests[slot];
+    struct lm_connection *client = lm_exchange_client(io, slot);
+    struct lm_refusal refusal;
+    if (io->now_ns >= lm_exchange_of(io, slot)->until_ns || !lm_upstream_has_next_model(io, slot)) {
+        lm_upstream_tell(io, slot, failure);
+        return;
+    }
+    lm_upstream_give_up(io, slot);
+    for (const struct lm_model *model; (model = lm_upstream_next_model(io, slot));) {
+        const bool is_elsewhere = lm_model_is_elsewhere(model);
+        request->model = model;
+        lm_http_take_model(client, model);
+        if (!lm_gate_enter_model(io, model, request->key, &refusal)) continue;
+        if (!is_elsewhere && run_here(io, client, request, &refusal)) return;
+        if (!is_elsewhere || !begin_there(io, client, request, &refusal)) continue;
+        start(io, slot);
+        return;
+    }
+    lm_slots_release(io, request);
+    lm_http_refuse_request(io, client, &refusal);
+}
+
 void lm_upstream_submit(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
                         const struct lm_openai_request *asked) {
     const uint32_t slot = request->slot->index;
@@ -96,24 +157,19 @@ void lm_upstream_submit(struct lm_io *io, struct lm_connection *client, struct l
     client->in.call.chunked = false;
     request->payload_bytes = (uint32_t)request->body.bytes;
     lm_estimate_suspend(io, request); /* no worker has it */
-    request->received_ns = request->popped_ns = lm_now_ns();
-    request->preprocessed_ns = request->inferred_ns = request->received_ns;
     exchange->asked = asked ? *asked : (struct lm_openai_request){0};
-    if (!reserve(io, request, exchange, &refusal)) {
-        refuse(io, client, request, &refusal);
+    exchange->head = NULL;
+    exchange->window = NULL;
+    if (exchange->wanted == LM_NO_INDEX) { /* or it has come in the place of another model */
+        exchange->wanted = (uint16_t)request->model->index;
+        exchange->fallen = 0;
+    }
+    if (begin_there(io, client, request, &refusal)) {
+        start(io, slot);
         return;
     }
-    if (!lm_upstream_begin(io, client, request)) {
-        const struct lm_upstream *upstream = lm_upstream_at(io, request->model->upstream - 1);
-        (void)lm_refuse(&refusal, LM_STATUS_OVERLOADED, 0,
-                        "upstream '%s' has %u requests in flight already (in_flight)",
-                        upstream->name, upstream->in_flight);
-        refuse(io, client, request, &refusal);
-        return;
-    }
-    lm_add_single_writer_u64(&io->stats->io.upstream_requests, 1);
-    lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
-    lm_upstream_start(io, slot);
+    lm_slots_release(io, request);
+    lm_http_refuse_request(io, client, &refusal);
 }
 
 void lm_upstream_client_left(struct lm_io *io, struct lm_connection *client) {
@@ -218,7 +274,10 @@ static void carry(struct lm_io *io, struct lm_connection *connection) {
         const struct lm_connection *client = lm_exchange_client(io, link->slot);
         if (client->sending == link->slot) return; /* it marks this one */
         lm_upstream_ended(io, link);
-        if (link->slot != LM_NO_SLOT) lm_upstream_lose(io, link);
+        const uint32_t slot = link->slot;
+        struct lm_upstream_failure failure;
+        if (slot != LM_NO_SLOT && !lm_upstream_lose(io, link, &failure))
+            end_without_answer(io, slot, &failure);
     }
     lm_link_hold(io, connection, false);
     lm_upstream_forget(io, link);
@@ -278,6 +337,25 @@ static int late(const struct lm_io *io, const struct lm_link *link) {
     return patience_ns && since_ns > patience_ns ? LM_FAULT_SILENT : -1;
 }
 
+/* A comment in a stream of events that says nothing: what lies between does not think that it is
+ * over. */
+static void ping(struct lm_io *io, const struct lm_link *link) {
+    static const char comment[] = ": ping\n\n";
+    const uint64_t every_ns = lm_upstream_at(io, link->upstream)->ping_ns;
+    if (!every_ns || link->state != LM_LINK_ANSWERING) return;
+    struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    struct lm_connection *client = lm_exchange_client(io, link->slot);
+    const uint64_t since_ns =
+        exchange->pinged_ns > link->moved_ns ? exchange->pinged_ns : link->moved_ns;
+    const bool is_open = exchange->is_events && exchange->at_rest && exchange->head_passed &&
+                         exchange->framing != LM_EXCHANGE_BY_LENGTH;
+    if (!is_open || io->now_ns - since_ns < every_ns) return;
+    exchange->pinged_ns = io->now_ns;
+    memcpy(exchange->event, comment, sizeof comment - 1);
+    if (lm_upstream_say(io, link->slot, sizeof comment - 1, false) == LM_OUTCOME_PARTIAL)
+        lm_reply_rest(io, client, &io->requests[link->slot]);
+}
+
 static void look(struct lm_io *io, struct lm_link *link) {
     struct lm_connection *connection = lm_link_connection(io, link);
     if (connection->ended) return;
@@ -290,6 +368,7 @@ static void look(struct lm_io *io, struct lm_link *link) {
     }
     const int fault = late(io, link);
     if (fault < 0) {
+        ping(io, link);
         if (connection->buffer != LM_NO_BUFFER) lm_connection_mark(io, connection);
         return;
     }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "dialects/upstream_context.h"
 #include "dialects/upstream_pool.h"
 #include "flow/reply.h"
 #include "flow/transport.h"
@@ -51,7 +52,7 @@ static void add_part(struct lm_link *link, const void *base, size_t bytes) {
 static const char usage_wish[] = "\"stream_options\":{\"include_usage\":true},";
 
 /* The head and the body, in the name that the model has there. */
-static void compose(const struct lm_io *io, struct lm_link *link, struct lm_exchange *exchange,
+static void compose(struct lm_io *io, struct lm_link *link, struct lm_exchange *exchange,
                     const struct lm_request *request) {
     const struct lm_upstream *upstream = lm_upstream_at(io, link->upstream);
     const struct lm_upstream_address *to = &upstream->addresses[link->address];
@@ -75,6 +76,8 @@ static void compose(const struct lm_io *io, struct lm_link *link, struct lm_exch
                                  : "application/json",
                              content);
     used += (size_t)write_wishes(io, request, at + used, room - used);
+    used += lm_upstream_context_write(io, lm_io_connection(io, request->connection), at + used,
+                                      room - used);
     LM_ASSERT(used < room);
     add_part(link, at, used);
     add_part(link, upstream->authorization, strlen(upstream->authorization));

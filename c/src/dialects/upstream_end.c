@@ -12,6 +12,7 @@
 #include "dialects/http_answer.h"
 #include "dialects/http_code.h"
 #include "dialects/upstream_ask.h"
+#include "dialects/upstream_fallback.h"
 #include "dialects/upstream_pool.h"
 #include "flow/access_log.h"
 #include "flow/reply.h"
@@ -35,8 +36,10 @@ static void count(struct lm_io *io, uint32_t upstream, int by) {
     lm_store_relaxed_u64(in_flight, lm_load_relaxed_u64(in_flight) + (uint64_t)(int64_t)by);
 }
 
-/* Its times, as a worker's are recorded: it waited for a link, then for the answer's first byte. */
-static void record(struct lm_io *io, const struct lm_request *request, bool is_ok, bool is_sent) {
+/* Its times, as a worker's are recorded: it waited for a link, then for the answer's first byte.
+ * `as`: upstream_ok, or that of its failure. */
+static void record(struct lm_io *io, const struct lm_request *request, lm_atomic_u64 *as,
+                   bool is_sent) {
     struct lm_io_counters *counters = &io->stats->io;
     struct lm_histogram *stages = io->stats->stages;
     const uint32_t m = request->model->index;
@@ -60,14 +63,13 @@ static void record(struct lm_io *io, const struct lm_request *request, bool is_o
         lm_histogram_record(&stages[LM_STAGE_TOTAL], total_ns);
         lm_model_histogram_record(&of_model[LM_MODEL_STAGE_TOTAL], total_ns);
     }
-    if (!is_ok) {
-        lm_add_single_writer_u64(&counters->upstream_failed, 1);
+    lm_add_single_writer_u64(as, 1);
+    if (as != &counters->upstream_ok) {
         lm_add_single_writer_u64(&counters->model_failed[m], 1);
         lm_add_single_writer_u64(&counters->model_failed_ns[m], total_ns);
         return;
     }
     lm_add_single_writer_u64(&counters->requests_ok, 1);
-    lm_add_single_writer_u64(&counters->upstream_ok, 1);
     lm_add_single_writer_u64(&counters->model_ok[m], 1);
     lm_add_single_writer_u64(&counters->model_ok_ns[m], total_ns);
     lm_add_single_writer_u64(&counters->model_queue_ns[m], queue_ns);
@@ -75,12 +77,29 @@ static void record(struct lm_io *io, const struct lm_request *request, bool is_o
     lm_add_single_writer_u64(&counters->model_send_ns[m], now_ns - request->inferred_ns);
 }
 
-bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm_request *request) {
+/* A quarter of the slots of each size is for models that are served here: an upstream may say
+ * nothing for a minute. */
+static bool has_share(const struct lm_io *io, const struct lm_slot *slot) {
+    const uint32_t count = io->arena.classes[slot->class_index].slot_count;
+    const uint32_t others = io->models->own_count && count > 1 ? (count + 3) / 4 : 0;
+    return io->upstream->slots_held[slot->class_index] < count - others;
+}
+
+bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
+                       struct lm_refusal *refusal) {
     struct lm_exchange *exchange = lm_exchange_of(io, request->slot->index);
     const uint32_t upstream = request->model->upstream - 1;
     const struct lm_upstream *of = lm_upstream_at(io, upstream);
     /* relaxed: a count; the next request may find one more */
-    if (lm_load_relaxed_u64(&of->in_flight_now) >= of->in_flight) return false;
+    if (lm_load_relaxed_u64(&of->in_flight_now) >= of->in_flight)
+        return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,
+                         "upstream '%s' has %u requests in flight already (in_flight)", of->name,
+                         of->in_flight);
+    if (!has_share(io, request->slot))
+        return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,
+                         "upstreams have as many of this server's slots as they may: the others "
+                         "are for the models that it serves itself");
+    io->upstream->slots_held[request->slot->class_index]++;
     exchange->link = LM_NO_LINK;
     exchange->upstream = (uint8_t)upstream;
     exchange->is_retried = exchange->is_renewed = false;
@@ -88,12 +107,14 @@ bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm
     exchange->at_rest = true;
     exchange->tried = 0;
     exchange->status = 0;
+    exchange->pinged_ns = 0;
     exchange->is_sent = false;
     exchange->window_used = 0;
     exchange->until_ns = of->total_ns ? request->received_ns + of->total_ns : UINT64_MAX;
     if (request->deadline_ns < exchange->until_ns) exchange->until_ns = request->deadline_ns;
-    exchange->head = lm_slot_alloc(request->slot, LM_UPSTREAM_HEAD_BYTES);
-    exchange->window = lm_slot_alloc(request->slot, LM_UPSTREAM_WINDOW_BYTES);
+    if (!exchange->head) exchange->head = lm_slot_alloc(request->slot, LM_UPSTREAM_HEAD_BYTES);
+    if (!exchange->window)
+        exchange->window = lm_slot_alloc(request->slot, LM_UPSTREAM_WINDOW_BYTES);
     LM_ASSERT(exchange->head && exchange->window); /* http_admit.c has asked for them */
     client->in.call.exchange = request->slot->index + 1;
     client->in_flight++;
@@ -125,6 +146,7 @@ static void end(struct lm_io *io, uint32_t slot) {
     client->in_flight--;
     if (io->requests[slot].last) client->close_after_reply = true;
     count(io, exchange->upstream, -1);
+    io->upstream->slots_held[io->requests[slot].slot->class_index]--;
     lm_connection_mark(io, client);
 }
 
@@ -136,7 +158,7 @@ void lm_upstream_finish(struct lm_io *io, uint32_t slot, enum lm_outcome outcome
     struct lm_link *link = &io->upstream->links[exchange->link];
     const bool is_sent = outcome == LM_OUTCOME_SENT;
     request->status = LM_STATUS_OK;
-    record(io, request, true, is_sent);
+    record(io, request, &io->stats->io.upstream_ok, is_sent);
     if (io->shared->traced) lm_access_log_own(io, request, lm_now_ns(), exchange->status);
     health_of(io, link)->busy--;
     link->is_used = true;
@@ -152,20 +174,14 @@ void lm_upstream_finish(struct lm_io *io, uint32_t slot, enum lm_outcome outcome
 
 /* ---- bad ends ---- */
 
-struct failure {
-    uint32_t code;     /* HTTP's, for the client */
-    bool is_died;      /* before any byte of an answer */
-    bool is_elsewhere; /* another address may do better */
-    char why[LM_TEXT_BYTES_MAX];
-};
-
-static void describe(const struct lm_io *io, const struct lm_link *link, struct failure *failure) {
+static void describe(const struct lm_io *io, const struct lm_link *link,
+                     struct lm_upstream_failure *failure) {
     const char *name = lm_upstream_at(io, link->upstream)->name;
     const struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
     const bool has_begun = exchange->head_passed;
     char *why = failure->why;
     const size_t room = sizeof failure->why;
-    *failure = (struct failure){.code = 502};
+    *failure = (struct lm_upstream_failure){.code = 502};
     switch ((enum lm_link_fault)link->fault) {
     case LM_FAULT_CLOSED:
         failure->is_died = failure->is_elsewhere = !link->has_answered;
@@ -222,17 +238,46 @@ static void leave(struct lm_io *io, uint32_t slot) {
 }
 
 /* The client has no byte of an answer. */
-static void tell(struct lm_io *io, uint32_t slot, uint32_t code, const char *why) {
+static void fail(struct lm_io *io, uint32_t slot, lm_atomic_u64 *as) {
     struct lm_request *request = &io->requests[slot];
-    struct lm_connection *client = lm_exchange_client(io, slot);
-    const uint8_t route = request->wish.route;
     request->status = LM_STATUS_INFERENCE_FAILED;
     if (request->inferred_ns < request->preprocessed_ns)
         request->inferred_ns = request->preprocessed_ns;
-    record(io, request, false, true);
+    record(io, request, as, true);
+    lm_slots_settle(request, 0);
     end(io, slot);
+}
+
+void lm_upstream_give_up(struct lm_io *io, uint32_t slot) {
+    fail(io, slot, &io->stats->io.upstream_fallen);
+}
+
+void lm_upstream_tell(struct lm_io *io, uint32_t slot, const struct lm_upstream_failure *failure) {
+    struct lm_request *request = &io->requests[slot];
+    struct lm_connection *client = lm_exchange_client(io, slot);
+    const uint8_t route = request->wish.route;
+    fail(io, slot, &io->stats->io.upstream_failed);
     lm_slots_release(io, request);
-    lm_http_answer_error(io, client, code, lm_http_retry_lines(route, code), why);
+    lm_http_answer_error(io, client, failure->code, lm_http_retry_lines(route, failure->code),
+                         failure->why);
+}
+
+enum lm_outcome lm_upstream_say(struct lm_io *io, uint32_t slot, size_t bytes, bool is_last) {
+    static const char end[] = "\r\n0\r\n\r\n";
+    struct lm_exchange *exchange = lm_exchange_of(io, slot);
+    struct lm_request *request = &io->requests[slot];
+    const bool is_chunked = exchange->framing == LM_EXCHANGE_BY_CHUNKS;
+    uint32_t parts = 0;
+    if (is_chunked) {
+        const int line = snprintf(exchange->line, sizeof exchange->line, "%zx\r\n", bytes);
+        exchange->parts[parts++] = (struct iovec){exchange->line, (size_t)line};
+    }
+    exchange->parts[parts++] = (struct iovec){exchange->event, bytes};
+    if (is_chunked)
+        exchange->parts[parts++] = (struct iovec){(void *)(uintptr_t)end, is_last ? 7 : 2};
+    request->message = (struct msghdr){.msg_iov = exchange->parts, .msg_iovlen = parts};
+    request->in_pieces = !is_last;
+    return lm_reply_piece(io, lm_exchange_client(io, slot), request, false);
 }
 
 /* The client has the beginning of an answer: a stream of events ends with one that says why, any
@@ -248,26 +293,16 @@ static void cut(struct lm_io *io, uint32_t slot, const char *why) {
         char text[LM_TEXT_BYTES_MAX];
         size_t written = 0;
         (void)lm_json_escape(why, strlen(why), text, sizeof text, &written);
-        int bytes = snprintf(exchange->event, sizeof exchange->event,
-                             "%sdata: {\"error\":{\"message\":\"%.*s\",\"type\":\"server_error\","
-                             "\"param\":null,\"code\":null}}\n\n",
-                             exchange->at_rest ? "" : "\n\n", (int)written, text);
-        const bool is_chunked = exchange->framing == LM_EXCHANGE_BY_CHUNKS;
-        uint32_t parts = 0;
-        if (is_chunked) {
-            int line = snprintf(exchange->line, sizeof exchange->line, "%x\r\n", (unsigned)bytes);
-            exchange->parts[parts++] = (struct iovec){exchange->line, (size_t)line};
-        }
-        exchange->parts[parts++] = (struct iovec){exchange->event, (size_t)bytes};
-        if (is_chunked)
-            exchange->parts[parts++] = (struct iovec){(void *)(uintptr_t)"\r\n0\r\n\r\n", 7};
-        request->message = (struct msghdr){.msg_iov = exchange->parts, .msg_iovlen = parts};
-        request->in_pieces = false;
-        outcome = lm_reply_piece(io, client, request, false);
+        const int bytes =
+            snprintf(exchange->event, sizeof exchange->event,
+                     "%sdata: {\"error\":{\"message\":\"%.*s\",\"type\":\"server_error\","
+                     "\"param\":null,\"code\":null}}\n\n",
+                     exchange->at_rest ? "" : "\n\n", (int)written, text);
+        outcome = lm_upstream_say(io, slot, (size_t)bytes, true);
     }
     if (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_PARTIAL)
         lm_connection_abort(io, client);
-    record(io, request, false, outcome != LM_OUTCOME_PARTIAL);
+    record(io, request, &io->stats->io.upstream_failed, outcome != LM_OUTCOME_PARTIAL);
     if (io->shared->traced) lm_access_log_own(io, request, lm_now_ns(), 0);
     end(io, slot);
     if (outcome == LM_OUTCOME_PARTIAL) {
@@ -279,7 +314,7 @@ static void cut(struct lm_io *io, uint32_t slot, const char *why) {
 
 /* Another address, or a new link to the same one. false: there is none. */
 static bool ask_again(struct lm_io *io, uint32_t slot, const struct lm_link *link,
-                      const struct failure *failure) {
+                      const struct lm_upstream_failure *failure) {
     struct lm_exchange *exchange = lm_exchange_of(io, slot);
     if (io->now_ns >= exchange->until_ns) return false;
     if (failure->is_died && link->is_used && !exchange->is_renewed) {
@@ -287,8 +322,9 @@ static bool ask_again(struct lm_io *io, uint32_t slot, const struct lm_link *lin
         lm_add_single_writer_u64(&io->stats->io.upstream_retries, 1);
         return lm_upstream_ask(io, slot, link->address, true);
     }
-    const bool may =
-        link->fault == LM_FAULT_PASSED_OVER || (failure->is_elsewhere && !exchange->is_retried);
+    const bool may = link->fault == LM_FAULT_PASSED_OVER
+                         ? exchange->may_go_on
+                         : failure->is_elsewhere && !exchange->is_retried;
     if (!may) return false;
     const uint32_t address = lm_upstream_choose(io, link->upstream, exchange->tried);
     if (address == LM_NO_ADDRESS_LEFT) return false;
@@ -300,15 +336,14 @@ static bool ask_again(struct lm_io *io, uint32_t slot, const struct lm_link *lin
     return lm_upstream_ask(io, slot, address, false);
 }
 
-void lm_upstream_lose(struct lm_io *io, struct lm_link *link) {
+bool lm_upstream_lose(struct lm_io *io, struct lm_link *link, struct lm_upstream_failure *failure) {
     const uint32_t slot = link->slot;
     struct lm_exchange *exchange = lm_exchange_of(io, slot);
     /* relaxed: this thread's own */
     const bool is_gone = lm_load_relaxed_u32(&lm_exchange_client(io, slot)->gone);
-    struct failure failure;
-    describe(io, link, &failure);
+    describe(io, link, failure);
     const bool is_at_fault = link->fault != LM_FAULT_PASSED_OVER && link->fault != LM_FAULT_LATE &&
-                             !(failure.is_died && link->is_used) && !is_gone;
+                             !(failure->is_died && link->is_used) && !is_gone;
     if (is_at_fault) lm_upstream_failed(io, link->upstream, link->address);
     health_of(io, link)->busy--;
     link->slot = LM_NO_SLOT;
@@ -316,32 +351,36 @@ void lm_upstream_lose(struct lm_io *io, struct lm_link *link) {
     if (is_gone) {
         leave(io, slot);
     } else if (exchange->head_passed) {
-        cut(io, slot, failure.why);
-    } else if (!ask_again(io, slot, link, &failure)) {
-        tell(io, slot, failure.code, failure.why);
+        cut(io, slot, failure->why);
+    } else {
+        return ask_again(io, slot, link, failure);
     }
+    return true;
 }
 
 bool lm_upstream_goes_on(struct lm_io *io, const struct lm_link *link,
                          const struct lm_http_response *response) {
-    const struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
     const uint32_t status = response->status;
     const bool is_busy = response->retry_after && (status == 503 || status == 429);
     const bool is_bad = status == 502 || status == 504 || (status == 503 && !is_busy);
     if (is_bad) lm_upstream_failed(io, link->upstream, link->address);
     if (!is_bad && !is_busy) lm_upstream_succeeded(io, link->upstream, link->address);
-    return (is_bad || is_busy) && !exchange->is_retried &&
-           lm_upstream_choose(io, link->upstream, exchange->tried) != LM_NO_ADDRESS_LEFT &&
-           lm_upstream_may_retry(io, link->upstream);
+    exchange->may_go_on =
+        (is_bad || is_busy) && !exchange->is_retried &&
+        lm_upstream_choose(io, link->upstream, exchange->tried) != LM_NO_ADDRESS_LEFT &&
+        lm_upstream_may_retry(io, link->upstream);
+    return exchange->may_go_on ||
+           ((is_bad || is_busy) && lm_upstream_has_next_model(io, link->slot));
 }
 
-void lm_upstream_start(struct lm_io *io, uint32_t slot) {
+bool lm_upstream_start(struct lm_io *io, uint32_t slot, struct lm_upstream_failure *failure) {
     struct lm_exchange *exchange = lm_exchange_of(io, slot);
     const uint32_t address = lm_upstream_choose(io, exchange->upstream, 0);
-    char why[LM_TEXT_BYTES_MAX];
     exchange->tried = 1u << address;
-    if (lm_upstream_ask(io, slot, address, false)) return;
-    snprintf(why, sizeof why, "upstream '%s' cannot be reached: %s",
+    if (lm_upstream_ask(io, slot, address, false)) return true;
+    failure->code = 503;
+    snprintf(failure->why, sizeof failure->why, "upstream '%s' cannot be reached: %s",
              lm_upstream_at(io, exchange->upstream)->name, strerror(errno));
-    tell(io, slot, 503, why);
+    return false;
 }

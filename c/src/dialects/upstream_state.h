@@ -16,7 +16,10 @@ enum {
     LM_UPSTREAM_TICK_MS = 20, /* between two looks at what takes too long */
     LM_EXCHANGE_SLICES = 16,  /* of a body, in one piece of an answer */
     LM_EXCHANGE_PARTS = LM_EXCHANGE_SLICES + 4,
-    LM_EXCHANGE_EVENT_BYTES = LM_TEXT_BYTES_MAX + 192
+    LM_EXCHANGE_EVENT_BYTES = LM_TEXT_BYTES_MAX + 192,
+    LM_CONTEXT_PARENT_BYTES_MAX = 128,
+    LM_CONTEXT_STATE_BYTES_MAX = 512,
+    LM_CONTEXT_ID_BYTES_MAX = 128
 };
 
 /* Why a link is over. */
@@ -77,16 +80,20 @@ enum lm_exchange_framing {
 struct lm_exchange {
     uint32_t link; /* LM_NO_LINK: none has it */
     uint8_t upstream;
-    uint8_t framing;   /* enum lm_exchange_framing */
-    bool is_retried;   /* it went to another address */
-    bool is_renewed;   /* a link that had been used died with it */
-    bool is_sent;      /* some of the request may be with an upstream */
-    bool head_passed;  /* its client has the beginning of the answer */
-    bool is_events;    /* the answer is a stream of events */
-    bool at_rest;      /* and no event is half passed */
-    uint16_t status;   /* HTTP's, of the answer */
-    uint32_t tried;    /* bit n: address n */
-    uint64_t until_ns; /* its whole answer is due then */
+    uint8_t framing;    /* enum lm_exchange_framing */
+    uint16_t wanted;    /* the index of the model that its client asked for */
+    uint8_t fallen;     /* how many in its place were looked at */
+    bool may_go_on;     /* an answer that is passed over: to another address */
+    bool is_retried;    /* it went to another address */
+    bool is_renewed;    /* a link that had been used died with it */
+    bool is_sent;       /* some of the request may be with an upstream */
+    bool head_passed;   /* its client has the beginning of the answer */
+    bool is_events;     /* the answer is a stream of events */
+    bool at_rest;       /* and no event is half passed */
+    uint16_t status;    /* HTTP's, of the answer */
+    uint32_t tried;     /* bit n: address n */
+    uint64_t until_ns;  /* its whole answer is due then */
+    uint64_t pinged_ns; /* when its client last heard that it goes on; 0: never */
     struct lm_openai_request asked;
     bool is_metered; /* somebody has a budget for it, so what it turns out to be is read: */
     struct lm_usage_reader usage;
@@ -98,6 +105,16 @@ struct lm_exchange {
     struct iovec parts[LM_EXCHANGE_PARTS];
     char line[24]; /* of a chunk */
     char event[LM_EXCHANGE_EVENT_BYTES];
+};
+
+/* What a client's head says of the trace its request is part of. Entry i is connection i's. */
+struct lm_upstream_context {
+    uint64_t started_ns;                          /* of the request whose head it was */
+    uint32_t generation;                          /* of its connection */
+    uint16_t parent_bytes, state_bytes, id_bytes; /* 0: it says none */
+    char parent[LM_CONTEXT_PARENT_BYTES_MAX];     /* traceparent */
+    char state[LM_CONTEXT_STATE_BYTES_MAX];       /* tracestate */
+    char id[LM_CONTEXT_ID_BYTES_MAX];             /* X-Request-Id */
 };
 
 /* An address as an I/O thread sees it: its links, and how its last requests ended. */
@@ -119,11 +136,14 @@ struct lm_upstream_pool {
 
 /* One I/O thread's. */
 struct lm_upstream_side {
-    struct lm_mapping links_memory, exchanges_memory; /* untouched entries cost nothing */
+    struct lm_mapping links_memory, exchanges_memory, contexts_memory; /* untouched: free */
     struct lm_link *links;
     struct lm_exchange *exchanges;
+    struct lm_upstream_context *contexts;
+    bool are_contexts; /* some head had one */
     uint32_t links_used, free_link;
-    uint32_t busy; /* links that are neither free nor idle */
+    uint32_t busy;                             /* links that are neither free nor idle */
+    uint32_t slots_held[LM_ARENA_CLASSES_MAX]; /* by exchanges, of each class */
     uint64_t next_due_ns;
     uint64_t random;
     char untrusted[256]; /* why the last greeting failed */

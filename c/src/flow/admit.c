@@ -53,7 +53,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
             ? LM_TURN_BOUND
             : LM_TURN_BY_NUMBER;
     request->dialect = connection->dialect;
-    request->with_worker = request->last = request->in_pieces = false;
+    request->with_worker = request->last = request->in_pieces = request->stands_in = false;
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */
     lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
     lm_access_log_admit(io, connection, request);

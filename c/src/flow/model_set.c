@@ -9,10 +9,11 @@ void lm_model_set_add(struct lm_model_set *set, struct lm_model *model) {
     LM_ASSERT(model->index < LUMEN_MODELS_MAX);
     set->at[model->index] = model;
     model->sets++;
-    set->count = 0;
+    set->count = set->own_count = 0;
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
         if (!set->at[m]) continue;
         set->numbers[set->count] = (uint16_t)set->at[m]->number;
+        set->own_count += !lm_model_is_elsewhere(set->at[m]);
         set->models[set->count++] = set->at[m];
     }
 }

@@ -20,10 +20,10 @@ struct lm_model_set_use {
 
 struct lm_model_set {
     struct lm_model *models[LUMEN_MODELS_MAX]; /* in the order of their indexes */
-    uint32_t count;
-    uint16_t numbers[LUMEN_MODELS_MAX];    /* of each, in the same order */
-    struct lm_model *at[LUMEN_MODELS_MAX]; /* each at its index; NULL: none */
-    char *description;                     /* JSON, as the native protocol's describe says it */
+    uint32_t count, own_count;                 /* own: that no upstream serves */
+    uint16_t numbers[LUMEN_MODELS_MAX];        /* of each, in the same order */
+    struct lm_model *at[LUMEN_MODELS_MAX];     /* each at its index; NULL: none */
+    char *description;                         /* JSON, as the native protocol's describe says it */
     size_t description_bytes;
     struct lm_http_documents *documents; /* what HTTP answers of the server and its models */
     struct lm_request_lists *lists;      /* as long as these models need them */

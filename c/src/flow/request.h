@@ -133,6 +133,7 @@ struct lm_request {
     uint8_t outcome;  /* enum lm_outcome */
     bool is_unread;   /* as in lm_demand */
     bool is_timed;    /* the head of an unread one says a deadline: the body's may only be sooner */
+    bool stands_in;   /* its model is in the place of the one that its body names */
     bool last;        /* the connection ends after its reply */
     bool in_pieces;   /* the message is a piece of its reply: others come (lm_reply_piece) */
     uint32_t fed_by;  /* from this connection, which is marked when the piece is sent */

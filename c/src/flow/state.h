@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "flow/connection.h"
 #include "flow/dialect.h"
+#include "flow/fallbacks.h"
 #include "flow/held.h"
 #include "flow/model_set.h"
 #include "flow/node.h"
@@ -70,6 +71,7 @@ struct lm_shared {
     struct lm_tls_sessions *sessions;                /* NULL: neither do upstreams */
     struct lm_upstreams upstreams;                   /* written before the start */
     struct lm_budgets budgets;                       /* of keys and models */
+    struct lm_fallbacks fallbacks;
     struct lm_errands *errands;   /* NULL: the control program answers no requests */
     lm_atomic_u32 is_held;        /* 1: it says that the server is not ready */
     struct lm_spill_limit spills; /* of answers that do not fit their slots */

@@ -91,6 +91,8 @@ enum lm_model_stage {
     X(upstream_ok, COUNTER)         /* the answer was passed on, whatever it says */         \
     X(upstream_failed, COUNTER)     /* there was none, or not all of it */                   \
     X(upstream_gone, COUNTER)       /* the client left before it had its answer */           \
+    X(upstream_fallen, COUNTER)     /* the next model of fallbacks has it now */             \
+    X(upstream_spills, COUNTER)     /* of all: a model here was too busy, or too slow */     \
     X(upstream_bytes, COUNTER)      /* received from upstreams */                            \
     X(upstream_retries, COUNTER)    /* sent again: to another address, or over a new link */ \
     X(upstream_dials, COUNTER)      /* connections that were asked for */                    \

@@ -159,6 +159,7 @@ static int make_set(lumen_server *server, uint32_t index, struct lm_model *model
 }
 
 static void publish(lumen_server *server, struct lm_model_set *next) {
+    lm_server_bind_fallbacks(server, next);
     server->set = next;
     server->info.models = next->count;
     lm_reload_publish_models(&server->shared, next);

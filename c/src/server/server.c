@@ -327,6 +327,7 @@ void lumen_close(lumen_server *server) {
     lm_telemetry_close(&server->telemetry);
     free(server->telemetry_path);
     free(server->access_path);
+    lm_server_forget_fallbacks(server);
     lm_server_close_nodes(server);
     lm_tls_door_close(shared->tls);
     while (server->set) {

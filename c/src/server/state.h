@@ -50,11 +50,17 @@ struct lumen_server {
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LM_ANSWERERS_MAX];
     struct lm_telemetry telemetry;
-    char *telemetry_path; /* NULL: none */
-    char *access_path;    /* NULL: none */
+    char *telemetry_path;                /* NULL: none */
+    char *access_path;                   /* NULL: none */
+    struct lm_fallback_names *fallbacks; /* NULL: no model has any */
     struct lm_cuda_host cuda;
     uint32_t cuda_locked; /* arenas, the first ones */
 };
+
+/* Puts the fallbacks' names in the place of the indexes that they have in this set, before it is in
+ * force; forgets them. */
+void lm_server_bind_fallbacks(lumen_server *server, const struct lm_model_set *set);
+void lm_server_forget_fallbacks(lumen_server *server);
 
 /* One line more for people. */
 void lm_server_note(lumen_server *server, const char *line);

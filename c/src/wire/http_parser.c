@@ -30,6 +30,9 @@ enum field {
     FIELD_REAL_IP,
     FIELD_PRIORITY,
     FIELD_TIMEOUT,
+    FIELD_TRACEPARENT,
+    FIELD_TRACESTATE,
+    FIELD_REQUEST_ID,
     FIELDS
 };
 
@@ -57,6 +60,9 @@ static const struct {
     [FIELD_REAL_IP] = {"x-real-ip", 9, false},
     [FIELD_PRIORITY] = {"priority", 8, false},
     [FIELD_TIMEOUT] = {"grpc-timeout", 12, true},
+    [FIELD_TRACEPARENT] = {"traceparent", 11, false},
+    [FIELD_TRACESTATE] = {"tracestate", 10, false},
+    [FIELD_REQUEST_ID] = {"x-request-id", 12, false},
 };
 
 struct parse {
@@ -279,6 +285,9 @@ static int read_field(struct parse *p, enum field field, struct lm_slice value) 
     case FIELD_FETCH_SITE: keep_first(&head->fetch_site, value); return 0;
     case FIELD_PRIORITY: read_priority(p, value); return 0;
     case FIELD_TIMEOUT: return read_timeout(p, value);
+    case FIELD_TRACEPARENT: keep_first(&head->traceparent, value); return 0;
+    case FIELD_TRACESTATE: keep_first(&head->tracestate, value); return 0;
+    case FIELD_REQUEST_ID: keep_first(&head->request_id, value); return 0;
     case FIELD_FORWARDED:
     case FIELD_VIA:
     case FIELD_FORWARDED_FOR:

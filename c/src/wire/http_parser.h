@@ -43,8 +43,10 @@ struct lm_http_head {
     struct lm_slice api_key; /* X-API-Key */
     struct lm_slice content_encoding;
     struct lm_slice origin;
-    struct lm_slice fetch_site;      /* Sec-Fetch-Site: where a browser says that a page stands */
-    struct lm_slice accept_encoding; /* the first, when there are several */
+    struct lm_slice fetch_site; /* Sec-Fetch-Site: where a browser says that a page stands */
+    struct lm_slice traceparent, tracestate; /* W3C's Trace Context */
+    struct lm_slice request_id;              /* X-Request-Id */
+    struct lm_slice accept_encoding;         /* the first, when there are several */
 };
 
 /* Reads a head from the first of `count` bytes on; no byte past them is touched.

@@ -15,7 +15,8 @@ static enum lm_status check_model(struct lm_oip_parser *parser, const struct lm_
                                   char *why, size_t why_bytes) {
     size_t bytes = 0;
     const char *name = lm_texts_model(parser, &bytes);
-    if (!name || lm_texts_is_named(request->model, name, bytes)) return LM_STATUS_OK;
+    if (!name || request->stands_in || lm_texts_is_named(request->model, name, bytes))
+        return LM_STATUS_OK;
     snprintf(why, why_bytes, "model '%.*s' is not found: expected '%s'%s",
              (int)(bytes < 64 ? bytes : 64), name, request->model->base,
              lm_carrier_of(request)->is_coded ? " (a compressed body is for the first model alone)"

@@ -529,6 +529,40 @@ def test_patience_ends(serve: Serve, which: str) -> None:
             assert 0 < int(timeout.removesuffix("u")) <= 300_000
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize("protocol", ["http1", "http2"])
+def test_the_trace_of_a_request_goes_on(serve: Serve, up: Upstream, protocol: str) -> None:
+    """Each request's own, over one connection; what is malformed or too long does not."""
+    cases: list[tuple[dict[str, str], dict[str, str]]] = [
+        ({"traceparent": TRACE}, {"traceparent": TRACE}),
+        ({}, {}),
+        (
+            {"traceparent": TRACE, "tracestate": "a=1,b=2", "x-request-id": "7f"},
+            {"traceparent": TRACE, "tracestate": "a=1,b=2", "x-request-id": "7f"},
+        ),
+        ({"x-request-id": "only an id"}, {"x-request-id": "only an id"}),
+        ({"tracestate": "a=1"}, {}),
+        ({"x-request-id": "i" * 129, "traceparent": TRACE}, {"traceparent": TRACE}),
+        ({"tracestate": "s" * 513, "traceparent": TRACE}, {"traceparent": TRACE}),
+        ({"traceparent": "cc" + TRACE[2:] + "-more"}, {"traceparent": "cc" + TRACE[2:] + "-more"}),
+    ]
+    wrong = [TRACE[:-1], "ff" + TRACE[2:], TRACE.upper(), TRACE.replace("4", "0-"), TRACE + "-more"]
+    wrong += [f"00-{'0' * 32}-00f067aa0ba902b7-01", TRACE.replace("00f067aa0ba902b7", "0" * 16)]
+    cases += [({"traceparent": one, "tracestate": "a=1"}, {}) for one in wrong]
+    server = serve(settings(up.url))
+    sender: Any = Http(server.port) if protocol == "http1" else http2.Http2(server.port)
+    with sender as peer:
+        for given, passed in cases:
+            lines = [f"{name}: {value}" for name, value in given.items()]
+            assert peer.query(web.post(CHAT, b'{"model": "chat"}', *lines)).code == 200
+            asked = up.requests[-1]
+            names = ("traceparent", "tracestate", "x-request-id")
+            found = {name: asked.header(name) for name in names}
+            assert {name: value for name, value in found.items() if value} == passed, given
+
+
 def test_more_than_may_be_in_flight(serve: Serve) -> None:
     go = threading.Event()
 
