@@ -717,6 +717,11 @@ LUMEN_API int lumen_set_tls(lumen_server *server, const lumen_tls_config *config
  * copied. */
 LUMEN_API int lumen_add_upstream(lumen_server *server, const lumen_upstream_config *upstream,
                                  uint32_t *index_out);
+/* These addresses of an upstream, and no others, from now on; requests that others have go on to
+ * their ends. LUMEN_E_AGAIN: some have no place until those that went have no connections any more:
+ * the same call once more, later. */
+LUMEN_API int lumen_move_upstream(lumen_server *server, uint32_t index,
+                                  const lumen_upstream_address *addresses, uint32_t count);
 /* Sets all of them, at any time after lumen_open. Names of models that are not served count once
  * they are. */
 LUMEN_API int lumen_set_fallbacks(lumen_server *server, const lumen_fallback *fallbacks,

@@ -47,6 +47,7 @@ class Engine(Budgets, Description, LiveModels, Errands, Processes, Tls, Upstream
         self._library = library.load()
         self.runtime = ort_library or onnxruntime_path.find()
         self.isolated: list[Isolated] = []
+        self._places = {}
         native = native_config(config, self.runtime)
         handle = ctypes.c_void_p()
         self._check(self._library.lumen_open(ctypes.byref(native), ctypes.byref(handle)))

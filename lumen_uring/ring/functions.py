@@ -80,6 +80,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         (_Server, ctypes.POINTER(upstream_structs.LumenUpstreamConfig), ctypes.POINTER(c_uint32)),
     ),
     (
+        "lumen_move_upstream",
+        ctypes.c_int,
+        (_Server, c_uint32, ctypes.POINTER(upstream_structs.LumenUpstreamAddress), c_uint32),
+    ),
+    (
         "lumen_set_fallbacks",
         ctypes.c_int,
         (_Server, ctypes.POINTER(upstream_structs.LumenFallback), c_uint32),

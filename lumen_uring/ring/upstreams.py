@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lumen_uring.ring import upstream_structs
+from lumen_uring.ring import structs, upstream_structs
 from lumen_uring.ring.config_struct import native_model
 from lumen_uring.ring.handle import Handle
 from lumen_uring.ring.model_structs import listed
@@ -54,6 +54,8 @@ class Secrets:
 
 class Upstreams(Handle):
     """What an engine does about upstreams."""
+
+    _places: dict[str, tuple[int, tuple[Address, ...]]]  # of each its index, and where it is
 
     def add_upstream(
         self, name: str, config: UpstreamConfig, addresses: Sequence[Address], secrets: Secrets
@@ -111,6 +113,44 @@ class Upstreams(Handle):
             entry.upstream = index.value + 1
             entry.upstream_model = there.encode()
             self._add(entry)
+        self._places[name] = index.value, tuple(addresses)
+
+    def addresses_of(self, upstream: str) -> tuple[Address, ...]:
+        """Where an upstream is.
+
+        Args:
+            upstream: its name.
+        """
+        return self._places[upstream][1]
+
+    def move_upstream(self, upstream: str, addresses: Sequence[Address]) -> bool:
+        """Gives an upstream other addresses while the server runs.
+
+        Args:
+            upstream: its name.
+            addresses: 1 to 16; requests that others have go on to their ends.
+
+        Returns:
+            False: some have no place yet; the same call is to be made again, later.
+
+        Raises:
+            EngineError: an address cannot be used.
+
+        Source:
+            lumen_move_upstream
+        """
+        natives = (upstream_structs.LumenUpstreamAddress * len(addresses))(
+            *(address.native() for address in addresses)
+        )
+        index = self._places[upstream][0]
+        result = self._library.lumen_move_upstream(
+            self._open_handle(), index, natives, len(natives)
+        )
+        if result == structs.E_AGAIN:
+            return False
+        self._check(result)
+        self._places[upstream] = index, tuple(addresses)
+        return True
 
     def set_fallbacks(self, fallbacks: Mapping[str, Sequence[str]]) -> None:
         """Puts fallbacks in force, at any time.

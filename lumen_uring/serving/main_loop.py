@@ -27,6 +27,7 @@ from lumen_uring.serving.logs import Journal
 from lumen_uring.serving.notify import Notifier
 from lumen_uring.serving.processes import Processes
 from lumen_uring.serving.reload_report import Report
+from lumen_uring.serving.resolver import Resolver
 from lumen_uring.settings import reload
 from lumen_uring.settings.schema import Config
 
@@ -55,6 +56,7 @@ class MainLoop:
         guard: Guard,
         certificates: Certificates | None = None,
         budgets: Keeper | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self._processes = processes
         self._config = config
@@ -70,6 +72,7 @@ class MainLoop:
         self._guard = guard
         self._certificates = certificates
         self._budgets = budgets
+        self._resolver = resolver
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
@@ -95,6 +98,9 @@ class MainLoop:
             with guard.part("budgets"):
                 if self._budgets is not None:
                     self._budgets.look()
+            with guard.part("resolver"):
+                if self._resolver is not None:
+                    self._resolver.look()
             with guard.part("control"):
                 self._control.look()
             with guard.part("notifier"):
@@ -147,6 +153,8 @@ class MainLoop:
         plan = self._change_workers(self._change_certificates(plan))
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
+        if self._resolver is not None:
+            self._resolver.change(plan.config.upstreams)
         self._config = plan.config
         self._engine.reopen_files(plan.config)
         # Of models whose files have changed the report tells as they are loaded.

@@ -37,6 +37,7 @@ from lumen_uring.serving.main_loop import ENDING, MainLoop
 from lumen_uring.serving.notify import Notifier
 from lumen_uring.serving.processes import Processes, try_apart
 from lumen_uring.serving.reload_report import Report, report_path
+from lumen_uring.serving.resolver import Resolver
 from lumen_uring.serving.start_files import Files, Problems, check_written, find
 from lumen_uring.serving.starting import Starting
 from lumen_uring.serving.triton_settings import TritonSettings
@@ -187,7 +188,7 @@ def _serve(
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = MainLoop(
             config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
-            report, guard, certificates, keeper,
+            report, guard, certificates, keeper, Resolver(engine, config.upstreams, journal.log),
         )  # fmt: skip
         try:
             control.start()  # folders are watched before anybody reads that the server is ready

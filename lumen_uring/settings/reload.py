@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config, EngineConfig
 from lumen_uring.settings.tls import TlsConfig
+from lumen_uring.settings.upstreams import UpstreamConfig
 
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")
@@ -65,8 +66,7 @@ def plan(current: Config, wanted: Config) -> Plan:
     server = section("server", current.server, wanted.server, may)
     engine = section("engine", current.engine, wanted.engine, _ENGINE)
     section("repository", current.repository, wanted.repository, ())
-    if current.upstreams != wanted.upstreams:
-        refused.append("upstreams cannot change without a restart: they stay.")
+    upstreams = _upstreams(current, wanted, changed, refused)
     budgets = section("budgets", current.budgets, wanted.budgets, ("keys", "models"))
     if current.fallbacks != wanted.fallbacks:
         changed.append("fallbacks")
@@ -77,6 +77,7 @@ def plan(current: Config, wanted: Config) -> Plan:
             "server": current.server.model_copy(update=server),
             "engine": current.engine.model_copy(update=engine),
             "log": current.log.model_copy(update=log),
+            "upstreams": upstreams,
             "fallbacks": wanted.fallbacks,
             "budgets": current.budgets.model_copy(update=budgets),
             "models": _entries("models", current.models, wanted.models, changed),
@@ -86,6 +87,26 @@ def plan(current: Config, wanted: Config) -> Plan:
     )
     virtual = wanted.virtual_entries()
     return Plan(config, tuple(changed), tuple(refused), wanted.models, virtual)
+
+
+def _upstreams(
+    current: Config, wanted: Config, changed: list[str], refused: list[str]
+) -> dict[str, UpstreamConfig]:
+    """Those in force, where they listen now."""
+    kept = dict(current.upstreams)
+    may = dict.fromkeys(("urls", "resolve"))
+    for name, old in current.upstreams.items():
+        new = wanted.upstreams.get(name)
+        if new is None or old.model_copy(update=may) != new.model_copy(update=may):
+            continue
+        kept[name] = new
+        other = [field for field in may if getattr(old, field) != getattr(new, field)]
+        changed.extend(f"upstreams.{name}.{field}" for field in other)
+    if kept != wanted.upstreams:
+        refused.append(
+            "upstreams cannot change without a restart, but for urls and resolve: they stay."
+        )
+    return kept
 
 
 def _entries(

@@ -118,6 +118,9 @@ class UpstreamConfig(Section):
     timeouts: TimeoutsConfig = Field(
         default_factory=TimeoutsConfig, description="a mapping of settings"
     )
+    resolve: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
+        default=30.0, description=f"seconds, 0 (at the start alone) to {_SECONDS_MAX}"
+    )
     ping: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
         default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}"
     )

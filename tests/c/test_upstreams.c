@@ -2,6 +2,8 @@
  * upstreams, heads of answers (row 51 of the project's list of hostile inputs), and requests in
  * OpenAI's form (row 52). Splits and garbage: the fuzzers' corpora. */
 #include "base/error.h"
+#include <arpa/inet.h>
+
 #include "check.h"
 #include "formats/oip_request.h"
 #include "formats/openai_request.h"
@@ -81,6 +83,64 @@ static void test_settings(void) {
     config = good(&v4);
     config.answer_tokens = 1u << 25;
     expect_refusal(config, "answer_tokens");
+}
+
+/* ---- addresses that come and go ---- */
+
+static uint32_t used(const struct lm_upstream *upstream) {
+    uint32_t count = 0;
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++)
+        count += lm_upstream_address_is_used(&upstream->addresses[a]);
+    return count;
+}
+
+/* The entry of a port; the number of its address tells whether it has been another's. */
+static struct lm_upstream_address *entry_of(struct lm_upstream *upstream, uint32_t port) {
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+        struct lm_upstream_address *address = &upstream->addresses[a];
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)&address->socket;
+        if (v4->sin_port == htons((uint16_t)port)) return address;
+    }
+    CHECK(false);
+    return NULL;
+}
+
+static int move(struct lm_upstream *upstream, uint32_t first, uint32_t count, bool are_turned) {
+    lumen_upstream_address addresses[LUMEN_UPSTREAM_ADDRESSES_MAX];
+    lumen_upstream_config config = good(addresses);
+    bool any_left_out = false;
+    config.address_count = count;
+    for (uint32_t a = 0; a < count; a++)
+        addresses[a] = (lumen_upstream_address){
+            .ip = "127.0.0.1", .host = "there", .path = "", .port = first + a};
+    return lm_upstream_move(upstream, &config, are_turned, &any_left_out);
+}
+
+static void moves(void) {
+    enum { MOST = LUMEN_UPSTREAM_ADDRESSES_MAX };
+    const lumen_upstream_address v4 = {.ip = "127.0.0.1", .host = "there", .path = "", .port = 1};
+    struct lm_upstreams upstreams = {0};
+    const lumen_upstream_config config = good(&v4);
+    CHECK(lm_upstreams_add(&upstreams, &config) == 0);
+    struct lm_upstream *upstream = upstreams.at[0];
+    CHECK(move(upstream, 1, MOST, true) == 0 && used(upstream) == MOST); /* one was there */
+    CHECK(upstream->address_last == MOST);
+    lm_store_relaxed_u64(&entry_of(upstream, 3)->links, 1);
+    /* No entry is free until all threads have turned: those that went have them still. */
+    CHECK(move(upstream, 2, MOST, true) == LUMEN_E_AGAIN && used(upstream) == MOST - 1);
+    CHECK(move(upstream, 2, MOST, false) == LUMEN_E_AGAIN && upstream->address_last == MOST);
+    CHECK(move(upstream, 2, MOST, true) == 0 && used(upstream) == MOST);
+    CHECK(entry_of(upstream, MOST + 1)->number == MOST + 1);
+    /* Nor is that of a connection; with others gone it is the last that is left. */
+    CHECK(move(upstream, 100, 1, true) == LUMEN_E_AGAIN && used(upstream) == MOST);
+    CHECK(move(upstream, 4, 1, true) == 0 && used(upstream) == 1);
+    CHECK(move(upstream, 100, MOST, true) == LUMEN_E_AGAIN);
+    CHECK(!lm_upstream_address_is_used(entry_of(upstream, 3)));
+    lm_store_relaxed_u64(&entry_of(upstream, 3)->links, 0);
+    CHECK(move(upstream, 100, MOST, false) == LUMEN_E_AGAIN); /* a thread may have chosen it */
+    CHECK(move(upstream, 100, MOST, true) == 0 && used(upstream) == MOST);
+    CHECK(move(upstream, 100, 0, true) == LUMEN_E_INVALID && used(upstream) == MOST);
+    lm_upstreams_close(&upstreams);
 }
 
 /* ---- heads of answers ---- */
@@ -176,6 +236,7 @@ static void test_requests(void) {
 }
 
 int main(void) {
+    moves();
     test_settings();
     test_heads();
     test_fields();

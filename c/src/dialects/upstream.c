@@ -29,7 +29,7 @@ uint32_t lm_upstreams_links_max(const struct lm_upstreams *upstreams) {
     uint64_t links = 0;
     for (uint32_t u = 0; u < upstreams->count; u++)
         links += upstreams->at[u]->in_flight +
-                 (uint64_t)upstreams->at[u]->connections * upstreams->at[u]->address_count;
+                 (uint64_t)upstreams->at[u]->connections * LUMEN_UPSTREAM_ADDRESSES_MAX;
     return links < LINKS_MAX ? (uint32_t)links : LINKS_MAX;
 }
 

@@ -27,15 +27,28 @@ static uint32_t draw(struct lm_upstream_side *side, uint32_t below) {
     return (uint32_t)((side->random >> 33) * below >> 31);
 }
 
+/* Whether the entry has an address to be chosen. What is known of another one that was in it is
+ * forgotten. */
+static bool is_used(struct lm_io *io, uint32_t upstream, uint32_t address) {
+    const struct lm_upstream_address *entry = &lm_upstream_at(io, upstream)->addresses[address];
+    struct lm_upstream_health *health = health_of(io, upstream, address);
+    if (!lm_upstream_address_is_used(entry)) return false;
+    if (health->number == entry->number) return true;
+    LM_DEBUG_ASSERT(health->open == 0 && health->busy == 0);
+    if (health->ticket) io->shared->sessions->openssl->SSL_SESSION_free(health->ticket);
+    *health = (struct lm_upstream_health){.idle = LM_NO_LINK, .number = entry->number};
+    return true;
+}
+
 /* ---- which address ---- */
 
 uint32_t lm_upstream_choose(struct lm_io *io, uint32_t upstream, uint32_t tried) {
-    const uint32_t count = lm_upstream_at(io, upstream)->address_count;
     uint32_t fit[LUMEN_UPSTREAM_ADDRESSES_MAX], found = 0;
     for (int pass = 0; pass < 2 && found == 0; pass++) { /* where all are ejected, any will do */
-        for (uint32_t a = 0; a < count; a++) {
-            const bool is_fit = pass || health_of(io, upstream, a)->ejected_until_ns <= io->now_ns;
-            if (is_fit && !(tried >> a & 1)) fit[found++] = a;
+        for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+            if (tried >> a & 1 || !is_used(io, upstream, a)) continue;
+            if (pass || health_of(io, upstream, a)->ejected_until_ns <= io->now_ns)
+                fit[found++] = a;
         }
     }
     if (found == 0) return LM_NO_ADDRESS_LEFT;
@@ -56,11 +69,13 @@ void lm_upstream_succeeded(struct lm_io *io, uint32_t upstream, uint32_t address
 }
 
 /* As many as half of the addresses may be left alone at a time. */
-static bool may_eject(const struct lm_io *io, uint32_t upstream) {
-    const uint32_t count = lm_upstream_at(io, upstream)->address_count;
-    uint32_t ejected = 0;
-    for (uint32_t a = 0; a < count; a++)
-        ejected += io->upstream->pools[upstream].addresses[a].ejected_until_ns > io->now_ns;
+static bool may_eject(struct lm_io *io, uint32_t upstream) {
+    uint32_t ejected = 0, count = 0;
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+        if (!is_used(io, upstream, a)) continue;
+        count++;
+        ejected += health_of(io, upstream, a)->ejected_until_ns > io->now_ns;
+    }
     return ejected < (count + 1) / 2;
 }
 
@@ -73,8 +88,9 @@ void lm_upstream_failed(struct lm_io *io, uint32_t upstream, uint32_t address) {
         health->ejected_until_ns = io->now_ns + EJECTED_S * 1000000000ull;
         lm_add_single_writer_u64(&io->stats->io.upstream_ejections, 1);
     }
-    for (uint32_t a = 0; a < lm_upstream_at(io, upstream)->address_count; a++)
-        is_down = is_down && health_of(io, upstream, a)->failures > 0;
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++)
+        is_down =
+            is_down && (!is_used(io, upstream, a) || health_of(io, upstream, a)->failures > 0);
     /* relaxed: as above */
     if (is_down) lm_store_relaxed_u32(&io->shared->upstreams.at[upstream]->is_down, 1);
 }
@@ -118,6 +134,10 @@ static void keep_ticket(struct lm_io *io, const struct lm_link *link) {
 }
 
 void lm_upstream_rest(struct lm_io *io, struct lm_link *link) {
+    if (!is_used(io, link->upstream, link->address)) { /* it has gone meanwhile */
+        lm_upstream_drop(io, link);
+        return;
+    }
     if (link->is_used && !link->has_ticket) {
         keep_ticket(io, link);
         link->has_ticket = true;
@@ -159,6 +179,9 @@ void lm_upstream_forget(struct lm_io *io, struct lm_link *link) {
     if (link->state == LM_LINK_FREE) return;
     if (link->state == LM_LINK_IDLE) leave_idle(io, link);
     health_of(io, link->upstream, link->address)->open--;
+    /* A3: acq_rel: behind the last use of the address; pairs with A4 in parts/upstreams.c */
+    (void)lm_sub_acq_rel_u64(
+        &io->shared->upstreams.at[link->upstream]->addresses[link->address].links, 1);
     link->state = LM_LINK_FREE;
     link->next = side->free_link;
     side->free_link = (uint32_t)(link - side->links);
@@ -181,7 +204,7 @@ static struct lm_link *take_entry(struct lm_io *io) {
 }
 
 static struct lm_link *dial(struct lm_io *io, uint32_t upstream, uint32_t address) {
-    const struct lm_upstream_address *to = &lm_upstream_at(io, upstream)->addresses[address];
+    struct lm_upstream_address *to = &io->shared->upstreams.at[upstream]->addresses[address];
     const int on = 1;
     lm_add_single_writer_u64(&io->stats->io.upstream_dials, 1);
     int fd = socket(to->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -207,6 +230,8 @@ static struct lm_link *dial(struct lm_io *io, uint32_t upstream, uint32_t addres
     io->upstream->busy++;
     lm_upstream_wake(io);
     health_of(io, upstream, address)->open++;
+    (void)lm_count_relaxed_u64(&to->links,
+                               1); /* relaxed: this turn's, which A4's reader waits for */
     lm_ring_connect(io->ring, fd, (const struct sockaddr *)&to->socket, to->socket_bytes,
                     connection->index, connection->generation);
     return link;
@@ -239,8 +264,13 @@ bool lm_upstream_keep(struct lm_io *io) {
     bool all = true;
     for (uint32_t u = 0; u < upstreams->count; u++) {
         age(io, &io->upstream->pools[u]);
-        for (uint32_t a = 0; a < upstreams->at[u]->address_count; a++) {
+        for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
             struct lm_upstream_health *health = health_of(io, u, a);
+            if (!is_used(io, u, a)) {
+                while (health->idle != LM_NO_LINK)
+                    lm_upstream_drop(io, &io->upstream->links[health->idle]);
+                continue;
+            }
             if (health->open >= upstreams->at[u]->connections) continue;
             all = false;
             if (io->now_ns < health->next_dial_ns) continue;

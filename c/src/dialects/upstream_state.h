@@ -119,6 +119,7 @@ struct lm_upstream_context {
 
 /* An address as an I/O thread sees it: its links, and how its last requests ended. */
 struct lm_upstream_health {
+    uint32_t number;     /* of the address that this is about */
     uint32_t idle;       /* the link that was idle last; LM_NO_LINK: none is */
     uint32_t open;       /* links */
     uint32_t busy;       /* requests there */

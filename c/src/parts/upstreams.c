@@ -53,12 +53,16 @@ static int open_address(struct lm_upstream_address *address, const lumen_upstrea
     return 0;
 }
 
+static void close_address(struct lm_upstream_address *address) {
+    free(address->host);
+    free(address->path);
+    free(address->tls_host);
+    address->host = address->path = address->tls_host = NULL;
+}
+
 static void close_one(struct lm_upstream *upstream) {
-    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
-        free(upstream->addresses[a].host);
-        free(upstream->addresses[a].path);
-        free(upstream->addresses[a].tls_host);
-    }
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++)
+        close_address(&upstream->addresses[a]);
     free(upstream->authorization);
     free(upstream);
 }
@@ -115,15 +119,108 @@ int lm_upstreams_add(struct lm_upstreams *upstreams, const lumen_upstream_config
         upstream->authorization = NULL;
         code = lm_error(LUMEN_E_NOMEM, "no memory for an upstream");
     }
-    upstream->address_count = config->address_count;
-    for (uint32_t a = 0; !code && a < config->address_count; a++)
-        code = open_address(&upstream->addresses[a], config, &config->addresses[a]);
+    bool any_left_out = false;
+    if (!code) code = lm_upstream_move(upstream, config, true, &any_left_out);
     if (code) {
         close_one(upstream);
         return code;
     }
     upstreams->at[upstreams->count++] = upstream;
     return 0;
+}
+
+/* ---- addresses that come and go ---- */
+
+static bool is_same_text(const char *one, const char *other) {
+    return one && other ? strcmp(one, other) == 0 : one == other;
+}
+
+static bool is_same(const struct lm_upstream_address *one,
+                    const struct lm_upstream_address *other) {
+    return one->socket_bytes == other->socket_bytes &&
+           memcmp(&one->socket, &other->socket, one->socket_bytes) == 0 &&
+           is_same_text(one->host, other->host) && is_same_text(one->path, other->path) &&
+           is_same_text(one->tls_host, other->tls_host);
+}
+
+static void set_state(struct lm_upstream_address *address, uint32_t state) {
+    /* A1: release: what is in the entry was written before; pairs with A2 */
+    lm_store_release_u32(&address->state, state);
+}
+
+static uint32_t state_of(const struct lm_upstream_address *address) {
+    return lm_load_relaxed_u32(&address->state); /* relaxed: this thread alone writes it */
+}
+
+/* An entry for an address that comes; NULL: there is none yet. */
+static struct lm_upstream_address *free_entry(struct lm_upstream *upstream, bool are_turned) {
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++)
+        if (state_of(&upstream->addresses[a]) == LM_ADDRESS_FREE) return &upstream->addresses[a];
+    for (uint32_t a = 0; are_turned && a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+        struct lm_upstream_address *address = &upstream->addresses[a];
+        /* A4: acquire: the last connection's uses of it are over; pairs with A3 in
+         * dialects/upstream_pool.c
+         */
+        if (state_of(address) == LM_ADDRESS_LEAVING && lm_load_acquire_u64(&address->links) == 0)
+            return address;
+    }
+    return NULL;
+}
+
+static struct lm_upstream_address *find(struct lm_upstream *upstream,
+                                        const struct lm_upstream_address *wanted) {
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+        struct lm_upstream_address *address = &upstream->addresses[a];
+        if (state_of(address) != LM_ADDRESS_FREE && is_same(address, wanted)) return address;
+    }
+    return NULL;
+}
+
+/* Its entry is the one at `at` from now on. Returns 0 or LUMEN_E_AGAIN. */
+static int take_in(struct lm_upstream *upstream, struct lm_upstream_address *wanted,
+                   bool are_turned, uint32_t *at) {
+    struct lm_upstream_address *entry = find(upstream, wanted);
+    if (!entry && !(entry = free_entry(upstream, are_turned)))
+        return lm_error(LUMEN_E_AGAIN, "upstream '%s': all entries for addresses have connections",
+                        upstream->name);
+    *at = (uint32_t)(entry - upstream->addresses);
+    if (state_of(entry) != LM_ADDRESS_FREE && is_same(entry, wanted)) {
+        close_address(wanted);
+    } else {
+        close_address(entry);
+        entry->socket = wanted->socket;
+        entry->socket_bytes = wanted->socket_bytes;
+        entry->host = wanted->host;
+        entry->path = wanted->path;
+        entry->tls_host = wanted->tls_host;
+        entry->number = ++upstream->address_last;
+    }
+    set_state(entry, LM_ADDRESS_IN_USE);
+    return 0;
+}
+
+int lm_upstream_move(struct lm_upstream *upstream, const lumen_upstream_config *config,
+                     bool are_turned, bool *any_left_out) {
+    uint32_t kept = 0; /* bit n: entry n */
+    int code = lm_setting_in_range("addresses of an upstream", config->address_count, 1,
+                                   LUMEN_UPSTREAM_ADDRESSES_MAX);
+    for (uint32_t a = 0; !code && a < config->address_count; a++) {
+        struct lm_upstream_address wanted = {0};
+        uint32_t at = 0;
+        code = open_address(&wanted, config, &config->addresses[a]);
+        if (!code) code = take_in(upstream, &wanted, are_turned, &at);
+        if (code) close_address(&wanted);
+        if (!code) kept |= 1u << at;
+    }
+    /* Where one has no entry yet, others go all the same: theirs will be free. */
+    if (code && code != LUMEN_E_AGAIN) return code;
+    for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
+        if (kept >> a & 1 || state_of(&upstream->addresses[a]) != LM_ADDRESS_IN_USE) continue;
+        if (code && kept == 0) break; /* better an old one than none */
+        set_state(&upstream->addresses[a], LM_ADDRESS_LEAVING);
+        *any_left_out = true;
+    }
+    return code;
 }
 
 void lm_upstreams_close(struct lm_upstreams *upstreams) {

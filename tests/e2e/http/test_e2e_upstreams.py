@@ -6,6 +6,7 @@ whose every byte it decides.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import http.client
 import json
@@ -24,7 +25,8 @@ import tls
 import web
 import wire
 from conftest import Serve
-from harness import eventually
+from harness import Server, eventually
+from operating import Reloaded
 from upstreams import (
     END,
     STREAM,
@@ -750,3 +752,76 @@ def test_settings_that_cannot_be(serve: Serve, tmp_path: Path) -> None:
     assert "two" not in str(caught.value)
     file.write_bytes(b"good\n")
     assert key("up", config) == "good"
+
+
+# ---- addresses that come and go ----
+
+
+def test_a_reload_moves_an_upstream(serve: Serve, tmp_path: Path) -> None:
+    """Requests go to the addresses of now, those in flight end where they are, and no connection
+    stays open to an address that went; as often as one likes."""
+    go = threading.Event()
+
+    def slow(_request: Request, peer: Peer) -> None:
+        peer.send(STREAM + chunk(event("first")))
+        assert go.wait(wire.TIMEOUT_S)
+        peer.send(chunk(event("last")) + END)
+
+    with upstream(slow) as first, contextlib.ExitStack() as stack:
+        document = settings(first.url)
+        one = Reloaded(serve, tmp_path, document)
+        port = one.server.port
+        answers: list[Any] = []
+        asks = threading.Thread(target=lambda: answers.append(ask(port, {"model": "chat"})))
+        asks.start()
+        eventually(lambda: first.requests, "a request")
+        others = [stack.enter_context(upstream()) for _ in range(5)]
+        for turn in range(40):
+            other = others[turn % len(others)]
+            said = one.reload({**document, "upstreams": up_at(document, other.url)})
+            assert "upstreams.up.urls" in said, said
+            before = len(other.requests)
+            eventually(lambda o=other, b=before: goes_there(port, o, b), "its new address")
+        assert len(first.requests) == 1
+        go.set()
+        asks.join()
+        assert answers[0][0] == 200
+        assert b"last" in answers[0][2]
+        eventually(lambda: is_left(one.server, others[-1].port), "connections to one address")
+        for wrong, why in (
+            (up_at(document, "https://127.0.0.1:1"), "expected addresses without TLS"),
+            (up_at(document, "http://no-such-host.invalid:1"), "no-such-host.invalid"),
+        ):
+            one.reload({**document, "upstreams": wrong})
+            eventually(lambda w=why: w in one.server.errors, why)
+        assert ask(port, {"model": "chat"})[0] == 200
+        assert "upstreams cannot change" in one.reload(settings(first.url, in_flight=2))
+
+
+def up_at(document: dict[str, Any], *urls: str) -> dict[str, Any]:
+    return {"up": {**document["upstreams"]["up"], "urls": list(urls)}}
+
+
+def goes_there(port: int, up: Upstream, before: int) -> bool:
+    assert ask(port, {"model": "chat"})[0] == 200
+    return len(up.requests) > before
+
+
+def is_left(server: Server, port: int) -> bool:
+    """Whether all connections to upstreams are to that port."""
+    ports = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, *_, inode = line.split()[:10]
+        is_ours = inode in inodes_of(server.pid) and int(local[-4:], 16) != server.port
+        if is_ours and state == "01":  # established
+            ports.add(int(remote[-4:], 16))
+    return ports == {port}
+
+
+def inodes_of(pid: int) -> set[str]:
+    """Of the sockets that a process has open."""
+    found = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(str(one.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return found
