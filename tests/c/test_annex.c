@@ -66,6 +66,24 @@ static void one(uint32_t allocator) {
     end();
 }
 
+/* What is counted in a class stays with it, at whatever place it is. */
+static void counts(void) {
+    begin(LUMEN_ALLOCATOR_ARENA);
+    struct lm_slot *slot = lm_arena_acquire(&arena, BASE_BYTES);
+    const uint32_t before = slot->class_index;
+    arena.classes[before].lent_count = 7;
+    CHECK(come(LM_SLOT_ALIGN, 1) == 0);
+    lm_annexes_look(&annexes);
+    CHECK(slot->class_index == before + 1 && arena.classes[before + 1].lent_count == 7);
+    CHECK(arena.classes[0].lent_count == 0);
+    lm_annex_leave(&annexes.all[0]);
+    lm_annexes_look(&annexes);
+    CHECK(slot->class_index == before && arena.classes[before].lent_count == 7);
+    lm_arena_release(&arena, slot);
+    CHECK(lm_annexes_reap(&annexes));
+    end();
+}
+
 static void bounds(void) {
     begin(LUMEN_ALLOCATOR_ARENA);
     CHECK(come(1024, SLOTS + 1) == LUMEN_E_INVALID && lm_annexes_slots(&annexes) == 0);
@@ -218,6 +236,7 @@ int main(void) {
     check_watchdog(100, "slots that come and go");
     one(LUMEN_ALLOCATOR_ARENA);
     one(LUMEN_ALLOCATOR_STANDARD);
+    counts();
     bounds();
     random_walk(LUMEN_ALLOCATOR_ARENA, &random);
     random_walk(LUMEN_ALLOCATOR_STANDARD, &random);

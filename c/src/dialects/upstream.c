@@ -137,7 +137,8 @@ static void end_without_answer(struct lm_io *io, uint32_t slot,
         const bool is_elsewhere = lm_model_is_elsewhere(model);
         request->model = model;
         lm_http_take_model(client, model);
-        if (!lm_gate_enter_model(io, model, request->key, &refusal)) continue;
+        /* Its key was asked before. */
+        if (!lm_gate_enter_model(io, model, LM_NO_KEY, &refusal)) continue;
         if (!is_elsewhere && run_here(io, client, request, &refusal)) return;
         if (!is_elsewhere || !begin_there(io, client, request, &refusal)) continue;
         start(io, slot);

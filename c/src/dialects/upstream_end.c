@@ -77,12 +77,18 @@ static void record(struct lm_io *io, const struct lm_request *request, lm_atomic
     lm_add_single_writer_u64(&counters->model_send_ns[m], now_ns - request->inferred_ns);
 }
 
+/* Its place in the table changes as others come and go, and what is counted in it goes along. */
+static struct lm_arena_class *class_of(struct lm_io *io, const struct lm_slot *slot) {
+    return &io->arena.classes[slot->class_index];
+}
+
 /* A quarter of the slots of each size is for models that are served here: an upstream may say
  * nothing for a minute. */
-static bool has_share(const struct lm_io *io, const struct lm_slot *slot) {
-    const uint32_t count = io->arena.classes[slot->class_index].slot_count;
+static bool has_share(struct lm_io *io, const struct lm_slot *slot) {
+    const struct lm_arena_class *class = class_of(io, slot);
+    const uint32_t count = class->slot_count;
     const uint32_t others = io->models->own_count && count > 1 ? (count + 3) / 4 : 0;
-    return io->upstream->slots_held[slot->class_index] < count - others;
+    return class->lent_count < count - others;
 }
 
 bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm_request *request,
@@ -99,7 +105,7 @@ bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm
         return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,
                          "upstreams have as many of this server's slots as they may: the others "
                          "are for the models that it serves itself");
-    io->upstream->slots_held[request->slot->class_index]++;
+    class_of(io, request->slot)->lent_count++;
     exchange->link = LM_NO_LINK;
     exchange->upstream = (uint8_t)upstream;
     exchange->is_retried = exchange->is_renewed = false;
@@ -146,7 +152,7 @@ static void end(struct lm_io *io, uint32_t slot) {
     client->in_flight--;
     if (io->requests[slot].last) client->close_after_reply = true;
     count(io, exchange->upstream, -1);
-    io->upstream->slots_held[io->requests[slot].slot->class_index]--;
+    class_of(io, io->requests[slot].slot)->lent_count--;
     lm_connection_mark(io, client);
 }
 

@@ -143,8 +143,7 @@ struct lm_upstream_side {
     struct lm_upstream_context *contexts;
     bool are_contexts; /* some head had one */
     uint32_t links_used, free_link;
-    uint32_t busy;                             /* links that are neither free nor idle */
-    uint32_t slots_held[LM_ARENA_CLASSES_MAX]; /* by exchanges, of each class */
+    uint32_t busy; /* links that are neither free nor idle */
     uint64_t next_due_ns;
     uint64_t random;
     char untrusted[256]; /* why the last greeting failed */

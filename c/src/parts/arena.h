@@ -36,6 +36,7 @@ struct lm_arena_class {
     uint32_t slot_count;
     uint32_t free_head;
     uint32_t free_count;
+    uint32_t lent_count;    /* that wait for another server; counted by those who have them wait */
     uint32_t reserve_count; /* the last ones, which lm_arena_acquire_spare leaves alone */
     int closed;             /* 1: it gives none any more; annex.h */
 };

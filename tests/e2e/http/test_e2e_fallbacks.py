@@ -22,7 +22,7 @@ import wire
 from conftest import Serve
 from harness import Server, eventually
 from operating import Reloaded, key
-from test_e2e_upstreams import CHAT, ask, said
+from test_e2e_upstreams import CHAT, ask
 from upstreams import END, STREAM, Peer, Request, Upstream, chunk, event, plain, upstream
 from web import Http
 
@@ -141,7 +141,8 @@ def test_a_reload_brings_others(serve: Serve, tmp_path: Path) -> None:
             ({"one": ["two", "ten"]}, "fallbacks.one.1: expected the name of a model that is se"),
             ({"one": []}, "fallbacks.one: expected a mapping of models' names to lists"),
         ):
-            assert why in one.reload({**document, "fallbacks": wrong})
+            one.reload({**document, "fallbacks": wrong})
+            eventually(lambda w=why: w in one.server.errors, why)
         assert by(ask(one.server.port, {"model": "one"}))[1] == "six"
 
 
@@ -172,21 +173,35 @@ def test_a_model_here_stands_in_for_an_upstream(serve: Serve, tmp_path: Path) ->
 
 
 def test_a_model_here_that_is_too_slow_spills(serve: Serve, tmp_path: Path) -> None:
-    """Its estimate misses the deadline, or too many wait for it; who has no deadline waits."""
+    """Its estimate misses the deadline; who has none waits. Where the upstream is not there either,
+    the client hears of that. Some run here all the same, for the estimate; and a busy machine is
+    too late for anybody."""
     with upstream(named("one")) as one:
-        document = texts_here(tmp_path, one=one)
-        server = serve(document)
+        server = serve(texts_here(tmp_path, one=one))
         body = {"model": "mean", "input": ["a cat " * 300] * 64}
         for _ in range(3):
             assert ask(server.port, body, EMBEDDINGS)[0] == 200
-        assert one.requests == []
-        late = {"Grpc-Timeout": "20u"}
-        assert by(ask(server.port, body, EMBEDDINGS, **late)) == (200, "one", "there-one")
-        assert server.figures().io["upstream_spills"] == 1
+        assert (one.requests, spills(server)) == ([], 0)
+
+        def is_answered_there() -> bool:
+            code, _, text = ask(server.port, body, EMBEDDINGS, **{"Grpc-Timeout": "20u"})
+            return code == 200 and json.loads(text).get("by") == "one"
+
+        eventually(is_answered_there, "an answer of the upstream")
+        assert one.requests[-1].document == {**body, "model": "there-one"}
+        assert spills(server) > 0
         one.close()
-        # Neither can: it is told what its own model would have said.
-        code, _ = said(ask(server.port, body, EMBEDDINGS, **late))
-        assert code in (502, 503, 504)
+
+        def is_told() -> bool:
+            before = spills(server)
+            code, _, _ = ask(server.port, body, EMBEDDINGS, **{"Grpc-Timeout": "20u"})
+            return spills(server) > before and code in (502, 503, 504)
+
+        eventually(is_told, "an answer that says so")
+
+
+def spills(server: Server) -> int:
+    return server.figures().io["upstream_spills"]
 
 
 # ---- slots ----
