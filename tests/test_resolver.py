@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lumen_uring.errors import ConfigError, EngineError
+from lumen_uring.guard import Guard
 from lumen_uring.ring.upstreams import Address
 from lumen_uring.serving import resolver, upstreams
 from lumen_uring.settings.upstreams import UpstreamConfig
@@ -49,8 +50,8 @@ class Scene:
         self.config = UpstreamConfig(urls=["http://there"], models={"m": "n"}, resolve=resolve)
         monkeypatch.setattr(resolver.time, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(upstreams, "addresses", self.addresses)
-        log = lambda level, text: self.said.append((level, text))  # noqa: E731
-        self.resolver = resolver.Resolver(self.engine, {"up": self.config}, log)  # type: ignore[arg-type]
+        guard = Guard(lambda level, text: self.said.append((level, text)))
+        self.resolver = resolver.Resolver(self.engine, {"up": self.config}, guard)  # type: ignore[arg-type]
 
     def addresses(self, name: str, config: UpstreamConfig) -> Any:
         assert name == "up"

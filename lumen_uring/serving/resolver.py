@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import queue
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from lumen_uring.errors import ConfigError, EngineError
+from lumen_uring.guard import Guard
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.upstreams import Address
 from lumen_uring.serving import upstreams
@@ -27,17 +28,17 @@ class Resolver:
     Args:
         engine: that has the upstreams.
         configs: their settings.
-        log: takes a level and a sentence.
+        guard: of the server's threads; it has the log.
     """
 
     def __init__(
         self,
         engine: Engine,
         configs: Mapping[str, UpstreamConfig],
-        log: Callable[[str, str], None],
+        guard: Guard,
     ) -> None:
         self._engine = engine
-        self._log = log
+        self._guard = guard
         self._followed = [_Followed(name, config) for name, config in configs.items()]
         self._found: queue.SimpleQueue[tuple[_Followed, UpstreamConfig, Found]]
         self._found = queue.SimpleQueue()
@@ -57,12 +58,10 @@ class Resolver:
         now_s = time.monotonic()
         for one in self._followed:
             if not one.is_asked and now_s >= one.next_s:
+                ask = partial(self._ask, one, one.config)
+                self._guard.thread("lumen-resolve", ask, daemon=True, again=False).start()
                 one.is_asked = True
                 one.wait_from(now_s)
-                ask = threading.Thread(
-                    target=self._ask, args=(one, one.config), name="lumen-resolve", daemon=True
-                )
-                ask.start()
         while not self._found.empty():
             one, config, found = self._found.get()
             one.is_asked = False
@@ -86,11 +85,11 @@ class Resolver:
                     one.next_s = 0.0  # until there is a place
                     return
                 places = ", ".join(f"{place.ip}:{place.port}" for place in found)
-                self._log("info", f"Upstream {one.name} is at {places} now.")
+                self._guard.log("info", f"Upstream {one.name} is at {places} now.")
             except EngineError as error:
                 why = str(error)
         if why and why != one.why:
-            self._log("warning", f"{why}; the addresses of before stay.")
+            self._guard.log("warning", f"{why}; the addresses of before stay.")
         one.why = why
 
 

@@ -188,7 +188,7 @@ def _serve(
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = MainLoop(
             config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
-            report, guard, certificates, keeper, Resolver(engine, config.upstreams, journal.log),
+            report, guard, certificates, keeper, Resolver(engine, config.upstreams, guard),
         )  # fmt: skip
         try:
             control.start()  # folders are watched before anybody reads that the server is ready

@@ -84,7 +84,7 @@ static bool reserve(struct lm_io *io, struct lm_request *request, struct lm_exch
         (asked->prompt_bytes + upstream->token_bytes - 1) / upstream->token_bytes;
     exchange->usage = (struct lm_usage_reader){0};
     uint64_t tokens = exchange->prompt_tokens;
-    if (writes) tokens += answer * asked->answers; /* below 2^65: each is below 2^33 */
+    if (writes) tokens += answer * asked->answers; /* below 2^64: each is below 2^32 */
     if (!lm_gate_reserve(io, request, tokens, refusal)) return false;
     exchange->is_metered = request->tally.of[0] || request->tally.of[1];
     return true;
@@ -96,9 +96,11 @@ static bool begin_there(struct lm_io *io, struct lm_connection *client, struct l
     const uint32_t slot = request->slot->index;
     request->received_ns = request->popped_ns = lm_now_ns();
     request->preprocessed_ns = request->inferred_ns = request->received_ns;
-    if (!reserve(io, request, lm_exchange_of(io, slot), refusal) ||
-        !lm_upstream_begin(io, client, request, refusal))
+    if (!reserve(io, request, lm_exchange_of(io, slot), refusal)) return false;
+    if (!lm_upstream_begin(io, client, request, refusal)) {
+        lm_slots_settle(request, 0);
         return false;
+    }
     lm_add_single_writer_u64(&io->stats->io.upstream_requests, 1);
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
     return true;

@@ -21,7 +21,7 @@ import web
 import wire
 from conftest import Serve
 from harness import Server, eventually
-from operating import Reloaded, key
+from operating import Reloaded, free_port, key
 from test_e2e_upstreams import CHAT, ask
 from upstreams import END, STREAM, Peer, Request, Upstream, chunk, event, plain, upstream
 from web import Http
@@ -126,6 +126,43 @@ def test_keys_and_budgets_hold_for_those_who_stand_in(serve: Serve) -> None:
         assert by(as_key("ann"))[1] == "six"  # it may not use two
         assert by(as_key("ben"))[1] == "two"
         assert by(as_key("ben"))[1] == "six"  # two's budget is spent
+
+
+def test_what_a_full_upstream_set_aside_comes_back(serve: Serve) -> None:
+    """On the way to the third model, of the second's tokens none stays taken."""
+    from lumen_uring.ring import budgets
+
+    go = threading.Event()
+
+    def spend(request: Request, peer: Peer) -> None:
+        if request.document["messages"] == "wait":
+            go.wait(wire.TIMEOUT_S)
+        peer.send(plain(b'{"usage":{"total_tokens":10}}'))
+
+    port = free_port()
+    path = budgets.budgets_path(port)
+    try:
+        with three() as ups:
+            document = settings({"one": ["two", "six"]}, **ups)
+            document["server"]["keys"] = [key("ann"), key("ben")]
+            document["budgets"] = {"keys": {"ann": {"tokens_per_day": 5000}}}
+            document["upstreams"]["two"]["in_flight"] = 1
+            ups["one"].close()
+            ups["two"].script = ups["six"].script = spend
+            server = serve(document, options=("--port", str(port)))
+            with Http(port) as peer:
+                body = b'{"model": "two", "messages": "wait"}'
+                peer.send(web.post(CHAT, body, "Authorization: Bearer ben"))
+                eventually(lambda: ups["two"].requests, "a request that waits")
+                body2 = {"model": "one", "messages": "go"}
+                assert ask(server.port, body2, Authorization="Bearer ann")[0] == 200
+                assert (len(ups["two"].requests), len(ups["six"].requests)) == (1, 1)
+                (ann,) = budgets.read(path)
+                assert ann.used == {"tokens_per_day": 10}
+                go.set()
+                assert peer.answer().code == 200
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def test_a_reload_brings_others(serve: Serve, tmp_path: Path) -> None:
