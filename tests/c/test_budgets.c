@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "formats/openai_usage.h"
 #include "parts/budgets.h"
 
 enum { KEY = LUMEN_BUDGET_OF_KEY, MODEL = LUMEN_BUDGET_OF_MODEL, NOW_S = 1764428400 };
@@ -218,48 +217,6 @@ static void together(uint64_t *random) {
     lm_budgets_close(&room.budgets);
 }
 
-/* ---- what an answer says ---- */
-
-static struct lm_usage_reader fed(const char *text, size_t piece) {
-    struct lm_usage_reader reader = {0};
-    const size_t bytes = strlen(text);
-    for (size_t at = 0; at < bytes; at += piece)
-        lm_usage_feed(&reader, text + at, bytes - at < piece ? bytes - at : piece);
-    return reader;
-}
-
-static void usages(void) {
-    static const struct {
-        const char *text;
-        uint64_t tokens, events;
-    } cases[] = {
-        {"{\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":12,\"total_tokens\":21}}", 21, 0},
-        {"{\"usage\" : { \"prompt_tokens\" : 9 , \"completion_tokens\" : 12 } }", 21, 0},
-        {"{\"usage\":{\"input_tokens\":7,\"input_tokens_details\":{\"cached_tokens\":99,"
-         "\"total_tokens\":5},\"output_tokens\":3}}",
-         10, 0},
-        {"{\"text\":\"\\\"usage\\\":{\\\"total_tokens\\\":5}\"}", 0, 0},
-        {"{\"usage\":null,\"x\":{\"total_tokens\":4}}", 0, 0},
-        {"{\"usage\":\"usage\",\"usage\":{\"total_tokens\":4}}", 4, 0},
-        {"{\"a\":\"\"usage\":{\"note\":\"a } and \\\" \",\"total_tokens\":8},\"b\":[1]}", 8, 0},
-        {"data: {\"usage\":{\"total_tokens\":1}}\n\ndata: {\"usage\":{\"total_tokens\":6}}\n\n"
-         "data: [DONE]\n\n",
-         6, 3},
-        {": ping\n\nevent: x\r\ndata: 1\r\n\r\ndatum: 2\n\n data: 3\n\ndata:\n\n", 0, 2},
-        {"{\"usage\":{\"total_tokens\":99999999999999999999}}", 0, 0},
-        {"{\"usage\":{\"total_tokens\":3", 0, 0},
-        {"\"usag\",\"usage\",\"usage\":{\"total_tokens\":2}", 2, 0},
-    };
-    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        for (size_t piece = 1; piece < 40; piece++) {
-            const struct lm_usage_reader reader = fed(cases[c].text, piece);
-            CHECK_AT("case %zu, pieces of %zu: %llu", c, piece, (unsigned long long)reader.tokens);
-            if (c != 9) CHECK(reader.tokens == cases[c].tokens);
-            CHECK(reader.is_known == (reader.tokens > 0) && reader.events == cases[c].events);
-        }
-    }
-}
-
 int main(void) {
     uint64_t random = 20251129;
     of_two();
@@ -267,6 +224,5 @@ int main(void) {
     restarts();
     names();
     together(&random);
-    usages();
     return 0;
 }

@@ -1,12 +1,13 @@
 /* test_upstreams.c: what a gateway reads and checks before any byte moves: the settings of
- * upstreams, heads of answers (row 51 of the project's list of hostile inputs), and requests in
- * OpenAI's form (row 52). Splits and garbage: the fuzzers' corpora. */
+ * upstreams, heads of answers (row 51 of the project's list of hostile inputs), and requests and
+ * answers in OpenAI's form (row 52). Splits and garbage: the fuzzers' corpora. */
 #include "base/error.h"
 #include <arpa/inet.h>
 
 #include "check.h"
 #include "formats/oip_request.h"
 #include "formats/openai_request.h"
+#include "formats/openai_usage.h"
 #include "parts/upstreams.h"
 #include "wire/http_response.h"
 #include "wire/http_scan.h"
@@ -235,11 +236,85 @@ static void test_requests(void) {
     CHECK(lm_openai_parser_open(&parser, 0) == LUMEN_E_INVALID);
 }
 
+/* However a count is written, a budget takes no less than its upstream may read. */
+static void test_counts(void) {
+    static const struct {
+        const char *field;
+        uint64_t tokens, answers;
+    } cases[] = {
+        {"\"max_tokens\":1e3", 1000, 1},
+        {"\"max_tokens\":0.5,\"n\":3", 1, 3},
+        {"\"max_tokens\":null,\"n\":null", 0, 1},
+        {"\"max_tokens\":-5", 0, 1},
+        {"\"max_tokens\":42949672959,\"n\":536870912000", UINT32_MAX, UINT32_MAX},
+        {"\"max_tokens\":900,\"max_completion_tokens\":7", 900, 1},
+        {"\"max_tokens\":900,\"max_tokens\":7", 900, 1},
+        {"\"n\":2,\"best_of\":5", 0, 5},
+        {"\"max_tokens\":0.00000000000000000000000000000000000000000000000000000000000000001e99",
+         UINT32_MAX, 1},
+    };
+    struct lm_openai_parser *parser;
+    struct lm_openai_request asked;
+    CHECK(lm_openai_parser_open(&parser, 8192) == 0);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"model\":\"m\",%s}", cases[c].field);
+        CHECK_AT("case %zu", c);
+        CHECK(read_text(parser, text, &asked) == LM_STATUS_OK);
+        CHECK(asked.tokens_max == cases[c].tokens && asked.answers == cases[c].answers);
+    }
+    lm_openai_parser_close(parser);
+}
+
+/* ---- what an answer says ---- */
+
+static struct lm_usage_reader fed(const char *text, size_t piece) {
+    struct lm_usage_reader reader = {0};
+    const size_t bytes = strlen(text);
+    for (size_t at = 0; at < bytes; at += piece)
+        lm_usage_feed(&reader, text + at, bytes - at < piece ? bytes - at : piece);
+    return reader;
+}
+
+static void test_usages(void) {
+    static const struct {
+        const char *text;
+        uint64_t tokens, events;
+    } cases[] = {
+        {"{\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":12,\"total_tokens\":21}}", 21, 0},
+        {"{\"usage\" : { \"prompt_tokens\" : 9 , \"completion_tokens\" : 12 } }", 21, 0},
+        {"{\"usage\":{\"input_tokens\":7,\"input_tokens_details\":{\"cached_tokens\":99,"
+         "\"total_tokens\":5},\"output_tokens\":3}}",
+         10, 0},
+        {"{\"text\":\"\\\"usage\\\":{\\\"total_tokens\\\":5}\"}", 0, 0},
+        {"{\"usage\":null,\"x\":{\"total_tokens\":4}}", 0, 0},
+        {"{\"usage\":\"usage\",\"usage\":{\"total_tokens\":4}}", 4, 0},
+        {"{\"a\":\"\"usage\":{\"note\":\"a } and \\\" \",\"total_tokens\":8},\"b\":[1]}", 8, 0},
+        {"data: {\"usage\":{\"total_tokens\":1}}\n\ndata: {\"usage\":{\"total_tokens\":6}}\n\n"
+         "data: [DONE]\n\n",
+         6, 3},
+        {": ping\n\nevent: x\r\ndata: 1\r\n\r\ndatum: 2\n\n data: 3\n\ndata:\n\n", 0, 2},
+        {"{\"usage\":{\"total_tokens\":99999999999999999999}}", 0, 0},
+        {"{\"usage\":{\"total_tokens\":3", 0, 0},
+        {"\"usag\",\"usage\",\"usage\":{\"total_tokens\":2}", 2, 0},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        for (size_t piece = 1; piece < 40; piece++) {
+            const struct lm_usage_reader reader = fed(cases[c].text, piece);
+            CHECK_AT("case %zu, pieces of %zu: %llu", c, piece, (unsigned long long)reader.tokens);
+            if (c != 9) CHECK(reader.tokens == cases[c].tokens);
+            CHECK(reader.is_known == (reader.tokens > 0) && reader.events == cases[c].events);
+        }
+    }
+}
+
 int main(void) {
     moves();
     test_settings();
     test_heads();
     test_fields();
     test_requests();
+    test_counts();
+    test_usages();
     return check_finish("test_upstreams");
 }

@@ -84,7 +84,7 @@ static bool reserve(struct lm_io *io, struct lm_request *request, struct lm_exch
         (asked->prompt_bytes + upstream->token_bytes - 1) / upstream->token_bytes;
     exchange->usage = (struct lm_usage_reader){0};
     uint64_t tokens = exchange->prompt_tokens;
-    if (writes) tokens += answer * asked->answers; /* below 2^64: each is below 2^32 */
+    if (writes) tokens += answer * asked->answers; /* each is below 2^32 */
     if (!lm_gate_reserve(io, request, tokens, refusal)) return false;
     exchange->is_metered = request->tally.of[0] || request->tally.of[1];
     return true;

@@ -1,6 +1,7 @@
 /* openai_request.cc: see openai_request.h. simdjson's first stage alone, which finds where values
  * begin and checks UTF-8 and strings: what it points at is walked on the outermost level, and
  * passed over below it. */
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -141,14 +142,22 @@ bool read_name(walk &w, lm_openai_parser *parser, lm_openai_request *request) {
     return true;
 }
 
-/* A number of tokens; anything else is for the upstream to judge. */
+/* A number of tokens or of answers, below 2^32; budgets depend on it, so 1e3 is a thousand, and a
+ * fraction is the next whole number. 0: it is none, which the upstream may judge. */
 uint64_t read_count(const walk &w) {
-    uint64_t value = 0;
-    for (const char *at = w.text + w.place(); *at >= '0' && *at <= '9'; at++) {
-        if (value > UINT32_MAX) return UINT32_MAX;
-        value = value * 10 + (uint64_t)(*at - '0');
-    }
-    return value;
+    const char *at = w.text + w.place();
+    const size_t bytes = w.next_place() - w.place();
+    char number[64] = "";
+    if (bytes >= sizeof number) return UINT32_MAX; /* nobody writes one so */
+    memcpy(number, at, bytes);
+    const double value = strtod(number, nullptr);
+    if (!(value > 0)) return 0;
+    return value < UINT32_MAX ? (uint64_t)std::ceil(value) : UINT32_MAX;
+}
+
+/* Of several statements readers do not agree on one: the largest counts. */
+void raise_to(uint64_t *count, uint64_t value) {
+    if (value > *count) *count = value;
 }
 
 bool is_key(const char *key, size_t bytes, const char *name) {
@@ -169,8 +178,9 @@ bool read_field(walk &w, lm_openai_parser *parser, lm_openai_request *request) {
     if (is_key(key, bytes, "stream")) request->streams = w.now() == 't';
     if (is_key(key, bytes, "max_tokens") || is_key(key, bytes, "max_completion_tokens") ||
         is_key(key, bytes, "max_output_tokens"))
-        request->tokens_max = read_count(w);
-    if (is_key(key, bytes, "n")) request->answers = read_count(w);
+        raise_to(&request->tokens_max, read_count(w));
+    if (is_key(key, bytes, "n") || is_key(key, bytes, "best_of"))
+        raise_to(&request->answers, read_count(w));
     if (is_key(key, bytes, "stream_options")) request->has_stream_options = true;
     return pass(w);
 }

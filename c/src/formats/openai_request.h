@@ -21,7 +21,7 @@ struct lm_openai_request {
     bool has_stream_options;
     size_t fields_at;      /* where its first field begins, or its end */
     uint64_t tokens_max;   /* that an answer may have; 0: it is not said */
-    uint64_t answers;      /* 1, or `n` */
+    uint64_t answers;      /* 1, or `n` or `best_of`; below 2^32, like tokens_max */
     uint64_t prompt_bytes; /* of all strings, but for files in them ("data:"): quotes and all */
 };
 
