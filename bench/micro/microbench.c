@@ -407,7 +407,7 @@ struct spender {
     uint64_t tokens; /* that a request takes; half of them are given back */
 };
 
-/* What a request does: it takes, and settles. */
+/* A request takes tokens of its budgets, and settles. */
 static void spend(void *state, uint64_t operations) {
     const struct spender *spender = state;
     struct lm_budget_shortage why;

@@ -530,8 +530,8 @@ typedef struct lumen_upstream_config {
     uint32_t total_ms;      /* for the last one */
     uint32_t retries;       /* of a request, at another address, before its answer began: 0 or 1 */
     double retry_share;     /* such requests among all: 0.0 to 1.0 */
-    /* What a request takes of budgets before it is known: a token for so many bytes of its strings,
-     * and so many for an answer whose bound it does not say. */
+    /* Tokens that a request takes of budgets before its answer says how many it was: one for so
+     * many bytes of its strings, and so many for an answer whose bound it does not say. */
     uint32_t token_bytes;   /* 1..16 */
     uint32_t answer_tokens; /* 0..2^24 */
     uint32_t asks_usage;    /* 1: streams are asked to say it (stream_options.include_usage) */

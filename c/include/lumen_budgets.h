@@ -33,7 +33,7 @@ enum lumen_budget_limit {
     LUMEN_BUDGET_LIMITS
 };
 
-/* What a key or a model may have. */
+/* The budget of a key or of a model. */
 typedef struct lumen_budget_config {
     const char *name;                    /* of the key, or of the model */
     uint32_t kind;                       /* enum lumen_budget_kind */

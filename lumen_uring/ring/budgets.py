@@ -96,7 +96,8 @@ def read(path: Path, now_s: float | None = None) -> list[Budget]:
         now_s: unix time; None: now.
 
     Returns:
-        Those that have a limit, keys first, by name; none where there is no such file.
+        The budgets that have a limit, those of keys first, by name; none where there is no such
+        file.
 
     Raises:
         StatsError: it cannot be read, or is of another version.

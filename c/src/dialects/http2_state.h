@@ -17,8 +17,8 @@ enum {
     LM_HTTP2_SHELVED_MAX = 64 << 20, /* bytes on the shelves of an I/O thread */
     LM_HTTP2_BATCH_FRAMES = 16,
     LM_HTTP2_BATCH_PARTS = 64,
-    /* Those that are open, and those that ended in this turn or whose Run goes on: as many as a
-     * client may cancel in a second. */
+    /* For streams: those that are open, and twice as many that have ended in this turn or whose Run
+     * goes on, which is what a client may cancel in a second. */
     LM_HTTP2_PLACES = 3 * LM_HTTP2_STREAMS_MAX,
     LM_HTTP2_PLACE_WORDS = (LM_HTTP2_PLACES + 63) / 64
 };

@@ -141,7 +141,7 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
         return refuse(io, connection, request, &refusal);
     }
     if (enter(io, request, call->key, &refusal)) return true;
-    /* What it would wait for here too long, an upstream may answer in time. */
+    /* Its own model is too busy or too slow: an upstream may answer in time. */
     const bool is_busy =
         refusal.status == LM_STATUS_OVERLOADED || refusal.status == LM_STATUS_DEADLINE;
     const struct lm_model *other = is_busy && !lm_model_is_elsewhere(request->model)

@@ -129,8 +129,8 @@ bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm
     return true;
 }
 
-/* What is not said is guessed: an event is a token, and another answer may have been as long as it
- * could be. */
+/* How many tokens the request was. Where its answer does not say, an event counts as a token, and
+ * an answer that is no stream as all that the request has taken. */
 static uint64_t tokens_of(const struct lm_exchange *exchange, const struct lm_request *request) {
     if (exchange->usage.is_known) return exchange->usage.tokens;
     if (exchange->status >= 400) return 0;

@@ -46,7 +46,7 @@ const struct lm_model *lm_upstream_spill(struct lm_io *io, struct lm_request *re
     const uint32_t slot = request->slot->index;
     struct lm_refusal refusal;
     if (!io->upstream || !lm_fallbacks_are_any(&io->shared->fallbacks)) return NULL;
-    /* What names no model cannot be told to an upstream in another name. */
+    /* A body that names no model cannot be given the name that the upstream knows. */
     if (lm_openai_read(io->upstream->parser, request->body.text, request->body.bytes, asked,
                        refusal.why, sizeof refusal.why) != LM_STATUS_OK)
         return NULL;

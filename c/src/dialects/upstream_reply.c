@@ -247,7 +247,7 @@ static void note_rest(struct lm_exchange *exchange, const struct piece *piece) {
         part->iov_len >= 2 && end[-1] == '\n' && (end[-2] == '\n' || end[-2] == '\r');
 }
 
-/* What its budgets are charged stands in it. */
+/* Reads in the piece how many tokens the request was, where somebody has a budget for it. */
 static void note_usage(struct lm_exchange *exchange, const struct piece *piece) {
     size_t left = exchange->is_metered ? piece->bytes : 0;
     for (uint32_t at = piece->first; left > 0; at++) {

@@ -95,7 +95,7 @@ struct lm_exchange {
     uint64_t until_ns;  /* its whole answer is due then */
     uint64_t pinged_ns; /* when its client last heard that it goes on; 0: never */
     struct lm_openai_request asked;
-    bool is_metered; /* somebody has a budget for it, so what it turns out to be is read: */
+    bool is_metered; /* a key or a model has a budget for it, so its answer is read for: */
     struct lm_usage_reader usage;
     uint64_t prompt_tokens; /* that were taken for what it asks */
     char *head; /* in the slot: of the request, later of the answer; LM_UPSTREAM_HEAD_BYTES */
@@ -107,7 +107,7 @@ struct lm_exchange {
     char event[LM_EXCHANGE_EVENT_BYTES];
 };
 
-/* What a client's head says of the trace its request is part of. Entry i is connection i's. */
+/* The trace that a request is part of, as its head says. Entry i is connection i's. */
 struct lm_upstream_context {
     uint64_t started_ns;                          /* of the request whose head it was */
     uint32_t generation;                          /* of its connection */

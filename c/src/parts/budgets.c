@@ -270,9 +270,14 @@ static int check(const lumen_budget_config *config, uint32_t count) {
     return 0;
 }
 
+/* Whoever wrote the file: nothing is read beyond the entry. */
+static bool is_named(const struct lm_budget *entry, const char *name) {
+    return strncmp(entry->name, name, sizeof entry->name) == 0;
+}
+
 static struct lm_budget *named(struct lm_budget *entries, uint32_t kind, const char *name) {
     for (uint32_t e = 0; e < LUMEN_BUDGETS_MAX; e++)
-        if (entries[e].kind == kind && strcmp(entries[e].name, name) == 0) return &entries[e];
+        if (entries[e].kind == kind && is_named(&entries[e], name)) return &entries[e];
     return NULL;
 }
 
@@ -313,7 +318,7 @@ static void restore(lm_atomic_u64 *count, uint64_t kept) {
 static bool is_listed(const struct lm_budget *entry, const lumen_budget_config *config,
                       uint32_t count) {
     for (uint32_t c = 0; c < count; c++)
-        if (config[c].kind == entry->kind && strcmp(config[c].name, entry->name) == 0) return true;
+        if (config[c].kind == entry->kind && is_named(entry, config[c].name)) return true;
     return false;
 }
 

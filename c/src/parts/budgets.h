@@ -45,7 +45,7 @@ struct lm_budgets {
     char path[64]; /* where its file can be opened */
 };
 
-/* What a request has taken: it is given back, or used. */
+/* The tokens that a request has taken of its budgets, until it gives them back or has used them. */
 struct lm_budget_tally {
     uint16_t of[LM_BUDGET_OWNERS]; /* 1 + the entry; 0: there is none */
     uint32_t minute, day;          /* in which it was taken */

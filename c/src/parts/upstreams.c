@@ -179,12 +179,13 @@ static struct lm_upstream_address *find(struct lm_upstream *upstream,
 /* Its entry is the one at `at` from now on. Returns 0 or LUMEN_E_AGAIN. */
 static int take_in(struct lm_upstream *upstream, struct lm_upstream_address *wanted,
                    bool are_turned, uint32_t *at) {
-    struct lm_upstream_address *entry = find(upstream, wanted);
-    if (!entry && !(entry = free_entry(upstream, are_turned)))
+    struct lm_upstream_address *const known = find(upstream, wanted);
+    struct lm_upstream_address *entry = known ? known : free_entry(upstream, are_turned);
+    if (!entry)
         return lm_error(LUMEN_E_AGAIN, "upstream '%s': all entries for addresses have connections",
                         upstream->name);
     *at = (uint32_t)(entry - upstream->addresses);
-    if (state_of(entry) != LM_ADDRESS_FREE && is_same(entry, wanted)) {
+    if (known) {
         close_address(wanted);
     } else {
         close_address(entry);
