@@ -189,12 +189,13 @@ static void carry(struct lm_io *io, struct lm_connection *carrier) {
 
 static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *carrier) {
     const struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    const bool is_body = http2 && http2->in_frame && http2->frame.type == LM_HTTP2_DATA;
+    const bool is_body =
+        http2 && http2->reader.in_frame && http2->reader.frame.type == LM_HTTP2_DATA;
     if (!http2) return 0;
     if (http2->sends) return lm_timer_after(http2->sent_ns, io->shared->reply_timeout_ns);
     if (http2->is_cut) return 0; /* its streams have their own */
-    if (!http2->is_greeted || http2->header_used || http2->block_of ||
-        (http2->in_frame && !is_body))
+    if (!http2->is_greeted || http2->reader.header_used || http2->reader.block_of ||
+        (http2->reader.in_frame && !is_body))
         return lm_timer_after(carrier->in.started_ns, io->shared->header_timeout_ns);
     if (http2->open) return 0;
     const uint64_t idle_ns = lm_timer_after(io->now_ns, io->shared->idle_timeout_ns);
@@ -212,8 +213,8 @@ static void give_up(struct lm_io *io, struct lm_connection *carrier, enum lm_sta
         lm_connection_abort(io, carrier);
         return;
     }
-    const bool is_idle =
-        http2->is_greeted && !http2->header_used && !http2->in_frame && !http2->block_of;
+    const bool is_idle = http2->is_greeted && !http2->reader.header_used &&
+                         !http2->reader.in_frame && !http2->reader.block_of;
     http2->is_cut = true;
     lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, is_idle ? "idle for too long" : why);
     lm_connection_mark(io, carrier);

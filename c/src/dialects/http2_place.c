@@ -24,14 +24,15 @@ static size_t of_call(const struct lm_grpc_call *grpc) {
 
 bool lm_http2_place(struct lm_io *io, struct lm_connection *carrier, struct iovec *place_out) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    const bool is_data = http2 && http2->in_frame && http2->frame.type == LM_HTTP2_DATA &&
-                         http2->pad_known && http2->pad == 0;
-    if (!is_data || http2->left < PLACE_BYTES_LEAST) return false;
-    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->frame.stream);
+    const bool is_data = http2 && http2->reader.in_frame &&
+                         http2->reader.frame.type == LM_HTTP2_DATA && http2->reader.pad_known &&
+                         http2->reader.pad == 0;
+    if (!is_data || http2->reader.left < PLACE_BYTES_LEAST) return false;
+    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->reader.frame.stream);
     if (!stream || stream->shelf || stream->is_done) return false;
     struct lm_connection *connection = lm_http2_connection(io, stream);
     if (!connection || !lm_receive_place(io, connection, place_out)) return false;
-    size_t most = http2->left;
+    size_t most = http2->reader.left;
     if (stream->grpc.method && of_call(&stream->grpc) < most) most = of_call(&stream->grpc);
     if (place_out->iov_len > most) place_out->iov_len = most;
     if (place_out->iov_len < PLACE_BYTES_LEAST) return false;
@@ -49,7 +50,7 @@ void lm_http2_placed(struct lm_io *io, struct lm_connection *carrier, size_t byt
     connection->recv_armed = false;
     lm_connection_mark(io, connection);
     if (bytes == 0) return;
-    http2->left -= (uint32_t)bytes;
+    http2->reader.left -= (uint32_t)bytes;
     lm_http2_credit_connection(http2, bytes);
     stream->recv_window -= (int64_t)bytes;
     if (stream->body_left != UINT64_MAX) stream->body_left -= bytes;
@@ -57,5 +58,5 @@ void lm_http2_placed(struct lm_io *io, struct lm_connection *carrier, size_t byt
         if (stream->grpc.method) lm_grpc_placed(stream, bytes);
         lm_receive_placed(io, connection, bytes);
     }
-    if (http2->left == 0) (void)lm_http2_take_frame(io, carrier, NULL, 0); /* its end */
+    if (http2->reader.left == 0) (void)lm_http2_take_frame(io, carrier, NULL, 0); /* its end */
 }

@@ -17,30 +17,6 @@ enum {
     RESETS_PER_SECOND = 2 * LM_HTTP2_STREAMS_MAX
 };
 
-/* Whose frames of a type may be. */
-enum { OF_ANY, OF_CONNECTION, OF_STREAM, OF_OPENED, OF_BOTH, OF_NONE };
-
-enum { KINDS = LM_HTTP2_CONTINUATION + 1 };
-static const struct {
-    uint8_t of;
-    uint8_t unit; /* bytes that are collected before they are read; 0: it is of another sort */
-} kinds[KINDS] = {
-    [LM_HTTP2_DATA] = {OF_OPENED, 0},
-    [LM_HTTP2_HEADERS] = {OF_STREAM, 0},
-    [LM_HTTP2_PRIORITY] = {OF_STREAM, 5}, /* nobody's business any more (RFC 9113) */
-    [LM_HTTP2_RST_STREAM] = {OF_OPENED, 4},
-    [LM_HTTP2_SETTINGS] = {OF_CONNECTION, LM_HTTP2_SETTING_BYTES},
-    [LM_HTTP2_PUSH_PROMISE] = {OF_NONE, 0},
-    [LM_HTTP2_PING] = {OF_CONNECTION, 8},
-    [LM_HTTP2_GOAWAY] = {OF_CONNECTION, 0},
-    [LM_HTTP2_WINDOW_UPDATE] = {OF_BOTH, 4},
-    [LM_HTTP2_CONTINUATION] = {OF_STREAM, 0},
-};
-
-static uint32_t unit_of(const struct lm_http2_frame *frame) {
-    return frame->type < KINDS ? kinds[frame->type].unit : 0;
-}
-
 /* ---- frames of few bytes ---- */
 
 static bool widen(int64_t *window, uint32_t by) {
@@ -49,14 +25,14 @@ static bool widen(int64_t *window, uint32_t by) {
 }
 
 static void take_window(struct lm_io *io, struct lm_http2_carrier *http2) {
-    const uint32_t by = lm_http2_get_u32(http2->small) & 0x7fffffff;
-    if (http2->frame.stream == 0) {
+    const uint32_t by = lm_http2_get_u32(http2->reader.small) & 0x7fffffff;
+    if (http2->reader.frame.stream == 0) {
         if (by == 0 || !widen(&http2->send_window, by))
             lm_http2_fail(http2, LM_HTTP2_FLOW_CONTROL_ERROR,
                           "WINDOW_UPDATE: a window beyond 2^31 - 1");
         return;
     }
-    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->frame.stream);
+    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->reader.frame.stream);
     if (!stream) return; /* closed, as its client does not know yet */
     if (by > 0 && widen(&stream->send_window, by)) return;
     lm_http2_put_reset(http2, stream->id, LM_HTTP2_FLOW_CONTROL_ERROR);
@@ -64,42 +40,36 @@ static void take_window(struct lm_io *io, struct lm_http2_carrier *http2) {
 }
 
 static void take_setting(struct lm_http2_carrier *http2) {
-    const uint32_t id = (uint32_t)http2->small[0] << 8 | http2->small[1];
-    const uint32_t value = lm_http2_get_u32(http2->small + 2);
-    if (id == LM_HTTP2_ENABLE_PUSH && value > 1)
-        lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR, "ENABLE_PUSH: expected 0 or 1");
-    if (id == LM_HTTP2_MAX_FRAME_SIZE) {
-        if (value < LM_HTTP2_FRAME_MIN || value > 0xffffff)
-            lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR,
-                          "MAX_FRAME_SIZE: expected 16384 to 16777215");
-        http2->frame_max = value < LM_HTTP2_SENT_MAX ? value : LM_HTTP2_SENT_MAX;
-    }
-    if (id != LM_HTTP2_INITIAL_WINDOW_SIZE) return;
-    if (value > INT32_MAX) {
-        lm_http2_fail(http2, LM_HTTP2_FLOW_CONTROL_ERROR,
-                      "INITIAL_WINDOW_SIZE: expected less than 2^31");
+    const struct lm_http2_setting setting = lm_http2_read_setting(&http2->reader);
+    enum lm_http2_error error;
+    const char *why = lm_http2_why_wrong_setting(setting, &error);
+    if (why) {
+        lm_http2_fail(http2, error, why);
         return;
     }
-    const int64_t more = (int64_t)value - http2->initial_window;
-    http2->initial_window = value;
+    if (setting.id == LM_HTTP2_MAX_FRAME_SIZE)
+        http2->frame_max = setting.value < LM_HTTP2_SENT_MAX ? setting.value : LM_HTTP2_SENT_MAX;
+    if (setting.id != LM_HTTP2_INITIAL_WINDOW_SIZE) return;
+    const int64_t more = (int64_t)setting.value - http2->initial_window;
+    http2->initial_window = setting.value;
     for (uint32_t s = lm_http2_next(http2, 0); s < LM_HTTP2_PLACES; s = lm_http2_next(http2, s + 1))
         http2->busy->streams[s].send_window += more;
 }
 
 static void take_ping(struct lm_http2_carrier *http2) {
-    if (!(http2->frame.flags & LM_HTTP2_ACK))
-        lm_http2_put(http2, LM_HTTP2_PING, LM_HTTP2_ACK, 0, http2->small, 8);
+    if (!(http2->reader.frame.flags & LM_HTTP2_ACK))
+        lm_http2_put(http2, LM_HTTP2_PING, LM_HTTP2_ACK, 0, http2->reader.small, 8);
 }
 
 static void take_reset(struct lm_io *io, struct lm_http2_carrier *http2) {
-    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->frame.stream);
+    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->reader.frame.stream);
     http2->resets++;
     if (stream) lm_http2_stream_reset(io, stream);
 }
 
 /* Its payload is in `small`, of a setting for each one. */
 static void take_small(struct lm_io *io, struct lm_http2_carrier *http2) {
-    const uint8_t type = http2->frame.type;
+    const uint8_t type = http2->reader.frame.type;
     if (type == LM_HTTP2_SETTINGS) take_setting(http2);
     if (type == LM_HTTP2_WINDOW_UPDATE) take_window(io, http2);
     if (type == LM_HTTP2_PING) take_ping(http2);
@@ -108,29 +78,12 @@ static void take_small(struct lm_io *io, struct lm_http2_carrier *http2) {
 
 /* ---- header blocks ---- */
 
-/* HEADERS without their padding and the priority that may stand before them. false: there is less
- * than these. */
-static bool strip(const struct lm_http2_frame *frame, const uint8_t **at, size_t *bytes) {
-    size_t before = 0, behind = 0;
-    if (frame->type != LM_HTTP2_HEADERS) return true;
-    if (frame->flags & LM_HTTP2_PADDED) {
-        if (*bytes < 1) return false;
-        behind = **at;
-        before = 1;
-    }
-    if (frame->flags & LM_HTTP2_HAS_PRIORITY) before += 5;
-    if (before + behind > *bytes) return false;
-    *at += before;
-    *bytes -= before + behind;
-    return true;
-}
-
 static void take_block(struct lm_io *io, struct lm_connection *carrier, const uint8_t *block,
                        size_t bytes) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    const uint32_t id = http2->block_of;
-    const bool ends = http2->block_flags & LM_HTTP2_END_STREAM;
-    http2->block_of = 0;
+    const uint32_t id = http2->reader.block_of;
+    const bool ends = http2->reader.block_flags & LM_HTTP2_END_STREAM;
+    http2->reader.block_of = 0;
     lm_http2_stream_head(io, carrier, id, block, bytes, ends);
     lm_http_block_give(io, carrier);
 }
@@ -152,7 +105,7 @@ static struct lm_http_block *room_for(struct lm_io *io, struct lm_connection *ca
 static void take_fragment(struct lm_io *io, struct lm_connection *carrier, const uint8_t *at,
                           size_t bytes) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    const bool is_last = http2->frame.flags & LM_HTTP2_END_HEADERS;
+    const bool is_last = http2->reader.frame.flags & LM_HTTP2_END_HEADERS;
     if (is_last && !lm_http_block(io, carrier)) {
         take_block(io, carrier, at, bytes);
         return;
@@ -166,12 +119,12 @@ static void take_fragment(struct lm_io *io, struct lm_connection *carrier, const
 
 /* Of a connection that was too slow, which begins no more streams. */
 static size_t skip_headers(struct lm_http2_carrier *http2, size_t count) {
-    const size_t taken = count < http2->left ? count : http2->left;
-    http2->left -= (uint32_t)taken;
-    if (http2->left > 0 || !(http2->frame.flags & LM_HTTP2_END_HEADERS)) return taken;
+    const size_t taken = count < http2->reader.left ? count : http2->reader.left;
+    http2->reader.left -= (uint32_t)taken;
+    if (http2->reader.left > 0 || !(http2->reader.frame.flags & LM_HTTP2_END_HEADERS)) return taken;
     /* The stream that the block opens is known as one that is over: its DATA is dropped. */
-    if (http2->block_of > http2->last_stream) http2->last_stream = http2->block_of;
-    http2->block_of = 0;
+    if (http2->reader.block_of > http2->last_stream) http2->last_stream = http2->reader.block_of;
+    http2->reader.block_of = 0;
     return taken;
 }
 
@@ -180,30 +133,30 @@ static size_t take_headers(struct lm_io *io, struct lm_connection *carrier, cons
                            size_t count) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     const uint8_t *at = bytes;
-    size_t all = http2->frame.bytes;
+    size_t all = http2->reader.frame.bytes;
     if (http2->is_cut) return skip_headers(http2, count);
-    if (http2->small_used == 0 && count >= all) {
-        http2->left = 0;
-        if (!strip(&http2->frame, &at, &all)) {
+    if (http2->reader.small_used == 0 && count >= all) {
+        http2->reader.left = 0;
+        if (!lm_http2_strip(&http2->reader.frame, &at, &all)) {
             lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR, "HEADERS: more padding than payload");
         } else {
             take_fragment(io, carrier, at, all);
         }
-        return http2->frame.bytes;
+        return http2->reader.frame.bytes;
     }
     /* In pieces: put together in a block, behind the fragments before it. */
-    const size_t taken = count < http2->left ? count : http2->left;
+    const size_t taken = count < http2->reader.left ? count : http2->reader.left;
     struct lm_http_block *block = room_for(io, carrier, taken);
     if (!block) return taken;
     memcpy(block->bytes + block->used, bytes, taken);
     block->used += (uint32_t)taken;
-    http2->small_used = 1; /* part of it is there */
-    http2->left -= (uint32_t)taken;
-    if (http2->left > 0) return taken;
-    http2->small_used = 0;
+    http2->reader.small_used = 1; /* part of it is there */
+    http2->reader.left -= (uint32_t)taken;
+    if (http2->reader.left > 0) return taken;
+    http2->reader.small_used = 0;
     block->used -= (uint32_t)all;
     at = (const uint8_t *)block->bytes + block->used;
-    if (!strip(&http2->frame, &at, &all)) {
+    if (!lm_http2_strip(&http2->reader.frame, &at, &all)) {
         lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR, "HEADERS: more padding than payload");
     } else {
         take_fragment(io, carrier, at, all);
@@ -216,39 +169,26 @@ static size_t take_headers(struct lm_io *io, struct lm_connection *carrier, cons
 static size_t take_data(struct lm_io *io, struct lm_connection *carrier, const uint8_t *bytes,
                         size_t count) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->frame.stream);
-    size_t taken = 0;
-    if (!http2->pad_known) {
-        http2->pad = http2->frame.flags & LM_HTTP2_PADDED ? bytes[0] : 0;
-        taken = http2->frame.flags & LM_HTTP2_PADDED ? 1 : 0;
-        http2->pad_known = true;
-        http2->left -= (uint32_t)taken;
-        if (http2->pad > http2->left) {
-            lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR, "DATA: more padding than payload");
-            return taken;
-        }
-        if (stream && http2->left - http2->pad > stream->body_left) {
+    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->reader.frame.stream);
+    const struct lm_http2_data piece = lm_http2_read_data(&http2->reader, bytes, count);
+    const size_t taken = piece.before + piece.data + piece.behind;
+    if (piece.is_wrong) {
+        lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR, "DATA: more padding than payload");
+        return taken;
+    }
+    if (stream && piece.is_first) {
+        if (piece.whole > stream->body_left) {
             lm_http2_put_reset(http2, stream->id, LM_HTTP2_PROTOCOL_ERROR);
             lm_http2_stream_reset(io, stream);
         }
-        if (stream) stream->recv_window -= (int64_t)(taken + http2->pad);
+        stream->recv_window -= (int64_t)(piece.before + http2->reader.pad);
     }
-    if (http2->left > http2->pad) {
-        const size_t data = http2->left - http2->pad;
-        const size_t most = count - taken < data ? count - taken : data;
-        if (stream && most > 0) lm_http2_stream_body(io, carrier, stream, bytes + taken, most);
-        http2->left -= (uint32_t)most;
-        taken += most;
-    }
-    if (http2->left <= http2->pad) {
-        const size_t padding = count - taken < http2->left ? count - taken : http2->left;
-        http2->left -= (uint32_t)padding;
-        taken += padding;
-    }
+    if (stream && piece.data > 0)
+        lm_http2_stream_body(io, carrier, stream, bytes + piece.before, piece.data);
     lm_http2_credit_connection(http2, taken);
-    if (http2->left > 0) return taken;
-    http2->in_frame = false;
-    if (stream && http2->frame.flags & LM_HTTP2_END_STREAM)
+    if (http2->reader.left > 0) return taken;
+    http2->reader.in_frame = false;
+    if (stream && http2->reader.frame.flags & LM_HTTP2_END_STREAM)
         lm_http2_stream_end(io, carrier, stream);
     return taken;
 }
@@ -257,35 +197,16 @@ static size_t take_data(struct lm_io *io, struct lm_connection *carrier, const u
 
 /* A frame that the client may not send here; NULL: it may. */
 static const char *why_misplaced(const struct lm_http2_carrier *http2) {
-    const struct lm_http2_frame *frame = &http2->frame;
-    const uint8_t of = frame->type < KINDS ? kinds[frame->type].of : OF_ANY;
-    const bool is_first = frame->stream == 0, is_idle = frame->stream > http2->last_stream;
-    if (of == OF_NONE) return "clients push nothing";
-    if (of == OF_CONNECTION && !is_first) return "expected stream 0";
-    if ((of == OF_STREAM || of == OF_OPENED) && is_first) return "expected a stream";
-    if (of == OF_OPENED && is_idle) return "of a stream that is not open";
-    if (of == OF_BOTH && is_idle) return "of a stream that is not open";
+    const struct lm_http2_frame *frame = &http2->reader.frame;
+    if (frame->type == LM_HTTP2_PUSH_PROMISE) return "clients push nothing";
     if (frame->type == LM_HTTP2_HEADERS && frame->stream % 2 == 0) return "expected an odd stream";
-    if (frame->type == LM_HTTP2_CONTINUATION && !http2->block_of) return "no header block goes on";
-    return NULL;
-}
-
-static bool has_wrong_size(const struct lm_http2_carrier *http2) {
-    const struct lm_http2_frame *frame = &http2->frame;
-    const uint32_t unit = unit_of(&http2->frame);
-    const bool is_padded = (frame->type == LM_HTTP2_DATA || frame->type == LM_HTTP2_HEADERS) &&
-                           (frame->flags & LM_HTTP2_PADDED);
-    if (frame->bytes > LM_HTTP2_FRAME_MAX || (is_padded && frame->bytes == 0)) return true;
-    if (frame->type == LM_HTTP2_SETTINGS)
-        return frame->flags & LM_HTTP2_ACK ? frame->bytes > 0 : frame->bytes % unit != 0;
-    if (frame->type == LM_HTTP2_GOAWAY) return frame->bytes < 8;
-    return unit && frame->bytes != unit;
+    return lm_http2_why_misplaced(&http2->reader, http2->last_stream);
 }
 
 /* Whether its client sends more than it has asked for; see the bounds above. */
 static bool is_noisy(struct lm_io *io, struct lm_http2_carrier *http2) {
-    const bool is_request = http2->frame.type == LM_HTTP2_HEADERS;
-    const bool is_body = http2->frame.type == LM_HTTP2_DATA && http2->frame.bytes > 0;
+    const bool is_request = http2->reader.frame.type == LM_HTTP2_HEADERS;
+    const bool is_body = http2->reader.frame.type == LM_HTTP2_DATA && http2->reader.frame.bytes > 0;
     if (io->now_ns >= http2->second_ns + 1000000000ull) {
         http2->second_ns = io->now_ns;
         http2->causes = http2->noise = http2->resets = 0;
@@ -297,39 +218,33 @@ static bool is_noisy(struct lm_io *io, struct lm_http2_carrier *http2) {
 
 /* DATA beyond a window, or behind the end of its stream. */
 static void check_data(struct lm_io *io, struct lm_http2_carrier *http2) {
-    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->frame.stream);
-    if (http2->frame.bytes > http2->recv_window) {
+    struct lm_http2_stream *stream = lm_http2_stream_find(http2, http2->reader.frame.stream);
+    if (http2->reader.frame.bytes > http2->recv_window) {
         lm_http2_fail(http2, LM_HTTP2_FLOW_CONTROL_ERROR,
                       "DATA: more than the connection's window");
         return;
     }
     if (!stream || stream->is_done) return; /* it is dropped */
     const bool is_over = stream->has_ended;
-    if (!is_over && http2->frame.bytes <= stream->recv_window) return;
+    if (!is_over && http2->reader.frame.bytes <= stream->recv_window) return;
     lm_http2_put_reset(http2, stream->id,
                        is_over ? LM_HTTP2_STREAM_CLOSED : LM_HTTP2_FLOW_CONTROL_ERROR);
     lm_http2_stream_reset(io, stream);
 }
 
 static void begin_frame(struct lm_io *io, struct lm_http2_carrier *http2) {
-    const struct lm_http2_frame *frame = &http2->frame;
+    const struct lm_http2_frame *frame = &http2->reader.frame;
     const char *why = why_misplaced(http2);
-    const bool goes_on = frame->type == LM_HTTP2_CONTINUATION && frame->stream == http2->block_of;
-    http2->in_frame = true;
-    http2->pad_known = false;
-    http2->left = frame->bytes;
-    http2->small_used = 0;
-    if (has_wrong_size(http2)) {
+    if (lm_http2_has_wrong_size(frame, LM_HTTP2_FRAME_MAX)) {
         lm_http2_fail(http2, LM_HTTP2_FRAME_SIZE_ERROR,
                       "a frame's payload has another size than its type");
-    } else if (why || (http2->block_of && !goes_on)) {
-        lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR,
-                      why ? why : "expected CONTINUATION of the header block");
+    } else if (why) {
+        lm_http2_fail(http2, LM_HTTP2_PROTOCOL_ERROR, why);
     } else if (is_noisy(io, http2)) {
         lm_http2_fail(http2, LM_HTTP2_ENHANCE_YOUR_CALM, "too many frames beside requests");
     } else if (frame->type == LM_HTTP2_HEADERS) {
-        http2->block_of = frame->stream;
-        http2->block_flags = frame->flags;
+        http2->reader.block_of = frame->stream;
+        http2->reader.block_flags = frame->flags;
     } else if (frame->type == LM_HTTP2_DATA) {
         check_data(io, http2);
     } else if (frame->type == LM_HTTP2_SETTINGS && (frame->flags & LM_HTTP2_ACK)) {
@@ -341,33 +256,17 @@ static void begin_frame(struct lm_io *io, struct lm_http2_carrier *http2) {
 static size_t take_header(struct lm_io *io, struct lm_connection *carrier, const uint8_t *bytes,
                           size_t count) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    const size_t missing = (size_t)(LM_HTTP2_FRAME_BYTES - http2->header_used);
-    const size_t taken = count < missing ? count : missing;
-    if (http2->header_used == 0) carrier->in.started_ns = io->now_ns;
-    memcpy(http2->header + http2->header_used, bytes, taken);
-    http2->header_used = (uint8_t)(http2->header_used + taken);
-    if (taken < missing) return taken;
-    http2->header_used = 0;
-    http2->frame = lm_http2_read_frame(http2->header);
-    begin_frame(io, http2);
+    if (http2->reader.header_used == 0) carrier->in.started_ns = io->now_ns;
+    const size_t taken = lm_http2_read_header(&http2->reader, bytes, count);
+    if (http2->reader.in_frame) begin_frame(io, http2);
     return taken;
 }
 
 static size_t take_few(struct lm_io *io, struct lm_http2_carrier *http2, const uint8_t *bytes,
                        size_t count) {
-    const uint32_t unit = unit_of(&http2->frame);
-    const size_t missing = unit - http2->small_used;
-    const size_t most = count < http2->left ? count : http2->left;
-    const size_t taken = unit && most > missing ? missing : most;
-    if (unit) {
-        memcpy(http2->small + http2->small_used, bytes, taken);
-        http2->small_used = (uint8_t)(http2->small_used + taken);
-        if (http2->small_used == unit) {
-            take_small(io, http2);
-            http2->small_used = 0;
-        }
-    }
-    http2->left -= (uint32_t)taken;
+    bool is_unit;
+    const size_t taken = lm_http2_read_few(&http2->reader, bytes, count, &is_unit);
+    if (is_unit) take_small(io, http2);
     return taken;
 }
 
@@ -375,14 +274,14 @@ static size_t take_few(struct lm_io *io, struct lm_http2_carrier *http2, const u
 static size_t take_payload(struct lm_io *io, struct lm_connection *carrier, const uint8_t *bytes,
                            size_t count) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    const uint8_t type = http2->frame.type;
+    const uint8_t type = http2->reader.frame.type;
     if (type == LM_HTTP2_DATA) return take_data(io, carrier, bytes, count);
     const bool is_block = type == LM_HTTP2_HEADERS || type == LM_HTTP2_CONTINUATION;
     const size_t taken =
         is_block ? take_headers(io, carrier, bytes, count) : take_few(io, http2, bytes, count);
-    if (http2->left > 0) return taken;
-    http2->in_frame = false;
-    if (type == LM_HTTP2_SETTINGS && !(http2->frame.flags & LM_HTTP2_ACK))
+    if (http2->reader.left > 0) return taken;
+    http2->reader.in_frame = false;
+    if (type == LM_HTTP2_SETTINGS && !(http2->reader.frame.flags & LM_HTTP2_ACK))
         lm_http2_put(http2, LM_HTTP2_SETTINGS, LM_HTTP2_ACK, 0, NULL, 0);
     return taken;
 }
@@ -390,9 +289,9 @@ static size_t take_payload(struct lm_io *io, struct lm_connection *carrier, cons
 size_t lm_http2_take_frame(struct lm_io *io, struct lm_connection *carrier, const uint8_t *bytes,
                            size_t count) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    if (http2->in_frame) return take_payload(io, carrier, bytes, count);
+    if (http2->reader.in_frame) return take_payload(io, carrier, bytes, count);
     const size_t taken = take_header(io, carrier, bytes, count);
-    if (http2->in_frame && http2->left == 0 && !http2->has_failed)
+    if (http2->reader.in_frame && http2->reader.left == 0 && !http2->has_failed)
         (void)take_payload(io, carrier, bytes + taken, 0);
     return taken;
 }

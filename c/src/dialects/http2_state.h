@@ -9,7 +9,7 @@
 #include "flow/state.h"
 #include "formats/grpc_infer.h"
 #include "wire/hpack.h"
-#include "wire/http2_frame.h"
+#include "wire/http2_reader.h"
 
 enum {
     LM_HTTP2_CONTROL_BYTES = 1024,   /* frames that wait to be sent, but for those of replies */
@@ -115,16 +115,7 @@ struct lm_http2_carrier {
     uint8_t kept; /* blocks, by its calls of many messages */
     uint16_t placing; /* 1 + the place of the stream whose slot is received to; 0: none */
     uint8_t preface_at;
-    uint8_t header_used, small_used;
-    uint8_t header[LM_HTTP2_FRAME_BYTES];
-    uint8_t small[8]; /* of a payload of few bytes, or of a setting */
-    struct lm_http2_frame frame;
-    uint32_t left; /* of its payload */
-    uint32_t pad;  /* of that: padding at its end */
-    bool in_frame; /* its header is read */
-    bool pad_known;
-    uint32_t block_of;    /* the stream whose header block goes on; 0: none does */
-    uint8_t block_flags;  /* of its HEADERS */
+    struct lm_http2_reader reader;
     uint32_t last_stream; /* the highest that was opened */
     uint32_t open;        /* streams */
     int64_t send_window, recv_window;
