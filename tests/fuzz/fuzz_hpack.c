@@ -1,11 +1,12 @@
 /* fuzz_hpack.c: any bytes as header blocks of one connection, each behind a byte that says how long
  * it is. The table keeps its bounds, and a head that is written of good fields is one that
- * HTTP/1.1's reader takes to its last byte, or refuses with a sentence. Where nghttp2 is installed,
- * it reads the same fields and refuses the same blocks. */
+ * HTTP/1.1's reader takes to its last byte, or refuses with a sentence; as the head of an answer
+ * too. Where nghttp2 is installed, it reads the same fields and refuses the same blocks. */
 #include <dlfcn.h>
 
 #include "fuzz.h"
 #include "wire/http2_head.h"
+#include "wire/http_response.h"
 
 static struct lm_hpack_table table;
 static struct lm_hpack_fields fields;
@@ -44,6 +45,21 @@ static void check_head(bool has_body) {
         HOLDS(request.content == UINT64_MAX || request.is_grpc || /* whose head is another's */
               read.content_length == request.content);
     }
+    free(text);
+}
+
+/* The same as the head of an answer. */
+static void check_answer(bool ends) {
+    struct lm_http_response read;
+    char why[512] = "";
+    const size_t bytes = lm_http2_answer_head(&fields, ends, head, sizeof head, why, sizeof why);
+    HOLDS(bytes <= sizeof head && (bytes > 0 || why[0] != '\0'));
+    if (bytes == 0) return;
+    char *text = fuzz_copy(head, bytes);
+    const int used = lm_http_parse_response(text, bytes, false, &read, why, sizeof why);
+    HOLDS(used < 0 ? why[0] != '\0' : (size_t)used == bytes);
+    HOLDS(used < 0 || read.framing != LM_HTTP_FRAMED_BY_CHUNKS);
+    HOLDS(used < 0 || !ends || read.framing == LM_HTTP_FRAMED_BY_LENGTH);
     free(text);
 }
 
@@ -127,6 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t count) {
         check_table();
         if (inflater) check_with_nghttp2(inflater, block, bytes, is_good);
         if (is_good) check_head(bytes % 2);
+        check_answer(bytes % 2);
         free(block);
         if (!is_good) break;
         input += 1 + bytes;

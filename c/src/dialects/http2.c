@@ -47,10 +47,7 @@ void lm_http2_close(struct lm_io *io) {
 
 /* The server's settings: no table, no push, streams and their windows. */
 static void greet(struct lm_http2_carrier *http2) {
-    static const struct {
-        uint16_t id;
-        uint32_t value;
-    } settings[] = {
+    static const struct lm_http2_setting settings[] = {
         {LM_HTTP2_HEADER_TABLE_SIZE, 0},
         {LM_HTTP2_MAX_CONCURRENT_STREAMS, LM_HTTP2_STREAMS_MAX},
         {LM_HTTP2_INITIAL_WINDOW_SIZE, LM_HTTP2_STREAM_WINDOW},
@@ -58,12 +55,8 @@ static void greet(struct lm_http2_carrier *http2) {
         {LM_HTTP2_MAX_HEADER_LIST_SIZE, LM_HTTP_HEAD_BYTES_MAX},
     };
     uint8_t payload[sizeof settings / sizeof settings[0] * LM_HTTP2_SETTING_BYTES];
-    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
-        uint8_t *at = payload + s * LM_HTTP2_SETTING_BYTES;
-        at[0] = 0;
-        at[1] = (uint8_t)settings[s].id;
-        lm_http2_put_u32(at + 2, settings[s].value);
-    }
+    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++)
+        lm_http2_write_setting(payload + s * LM_HTTP2_SETTING_BYTES, settings[s]);
     lm_http2_put(http2, LM_HTTP2_SETTINGS, 0, 0, payload, sizeof payload);
     lm_http2_put_number(http2, LM_HTTP2_WINDOW_UPDATE, 0,
                         LM_HTTP2_CONNECTION_WINDOW - LM_HTTP2_WINDOW);

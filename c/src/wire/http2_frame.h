@@ -81,6 +81,16 @@ static inline void lm_http2_put_u32(uint8_t *at, uint32_t value) {
     at[3] = (uint8_t)value;
 }
 
+struct lm_http2_setting {
+    uint32_t id, value;
+};
+static inline void lm_http2_write_setting(uint8_t at[LM_HTTP2_SETTING_BYTES],
+                                          struct lm_http2_setting setting) {
+    at[0] = (uint8_t)(setting.id >> 8);
+    at[1] = (uint8_t)setting.id;
+    lm_http2_put_u32(at + 2, setting.value);
+}
+
 static inline struct lm_http2_frame lm_http2_read_frame(const uint8_t at[LM_HTTP2_FRAME_BYTES]) {
     return (struct lm_http2_frame){.bytes = lm_http2_get_u32(at) >> 8,
                                    .stream = lm_http2_get_u32(at + 5) & 0x7fffffff,

@@ -144,10 +144,16 @@ enum lm_http2_verdict lm_http2_request_head(const struct lm_hpack_fields *fields
     return writer.is_full ? LM_HTTP2_HEAD_TOO_LARGE : LM_HTTP2_HEAD_GOOD;
 }
 
-/* ---- replies ---- */
+/* ---- blocks ---- */
 
 enum {
-    LITERAL = 0x00,        /* neither kept nor looked up */
+    LITERAL = 0x00,            /* neither kept nor looked up */
+    LITERAL_NEVER_KEPT = 0x10, /* by nobody between */
+    AUTHORITY_INDEX = 1,       /* names in HPACK's constant table, */
+    PATH_INDEX = 4,
+    METHOD_POST = 0x80 | 3, /* and whole fields */
+    SCHEME_HTTP = 0x80 | 6,
+    SCHEME_HTTPS = 0x80 | 7,
     STATUS_INDEX = 8,      /* the name ":status" in HPACK's constant table */
     STATUS_200 = 0x80 | 8, /* the whole field */
     LITERAL_BYTES_MAX = 127 + 0x3fff
@@ -184,7 +190,7 @@ static void put_string(struct block *block, const char *text, size_t bytes) {
 
 static void put_field(struct block *block, struct lm_slice name, struct lm_slice value) {
     char lower[64];
-    const uint8_t literal = LITERAL;
+    const uint8_t literal = lm_slice_is(name, "authorization") ? LITERAL_NEVER_KEPT : LITERAL;
     if (name.bytes > sizeof lower) return;
     for (size_t i = 0; i < name.bytes; i++)
         lower[i] = (char)(name.at[i] >= 'A' && name.at[i] <= 'Z' ? name.at[i] | 0x20 : name.at[i]);
@@ -193,8 +199,26 @@ static void put_field(struct block *block, struct lm_slice name, struct lm_slice
     put_string(block, value.at, value.bytes);
 }
 
+/* Takes a line, "Name: value", off those that are left. false: there is none. */
+static bool next_line(struct lm_slice *left, struct lm_hpack_field *field_out) {
+    const char *end = left->at + left->bytes;
+    if (left->bytes == 0 || *left->at == '\r') return false;
+    const char *stop = memchr(left->at, '\r', left->bytes);
+    const char *colon = memchr(left->at, ':', (size_t)(stop - left->at));
+    field_out->name = lm_slice_between(left->at, colon);
+    field_out->value = lm_slice_between(colon + 2, stop);
+    *left = lm_slice_between(stop + 2, end);
+    return true;
+}
+
+static struct lm_slice behind_first_line(struct lm_slice head) {
+    const char *end = head.at + head.bytes, *stop = memchr(head.at, '\n', head.bytes);
+    return lm_slice_between(stop + 1, end);
+}
+
 size_t lm_http2_reply_head(const char *head, size_t bytes, uint8_t *block, size_t room) {
-    const char *end = head + bytes, *line = memchr(head, '\n', bytes);
+    struct lm_slice left = behind_first_line((struct lm_slice){head, bytes});
+    struct lm_hpack_field field;
     struct block out = {.at = block, .end = block + room};
     const uint8_t status[2] = {STATUS_200, LITERAL | STATUS_INDEX};
     if (memcmp(head + 9, "200", 3) == 0) {
@@ -203,15 +227,73 @@ size_t lm_http2_reply_head(const char *head, size_t bytes, uint8_t *block, size_
         put_bytes(&out, &status[1], 1);
         put_string(&out, head + 9, 3);
     }
-    while (line && ++line < end && *line != '\r') {
-        const char *stop = memchr(line, '\r', (size_t)(end - line));
-        const char *colon = memchr(line, ':', (size_t)(stop - line));
-        const struct lm_slice name = lm_slice_between(line, colon);
-        const struct lm_slice value = lm_slice_between(colon + 2, stop);
-        if (!lm_http_same_word(name, "connection", 10) &&
-            !lm_http_same_word(name, "keep-alive", 10))
-            put_field(&out, name, value);
-        line = stop + 1;
+    while (next_line(&left, &field))
+        if (!lm_http_same_word(field.name, "connection", 10) &&
+            !lm_http_same_word(field.name, "keep-alive", 10))
+            put_field(&out, field.name, field.value);
+    return out.is_full ? 0 : (size_t)(out.at - block);
+}
+
+/* ---- as a client ---- */
+
+size_t lm_http2_request_block(const struct lm_slice *pieces, uint32_t count, bool is_tls,
+                              uint8_t *block, size_t room) {
+    static const uint8_t path_name = LITERAL | PATH_INDEX, host_name = LITERAL | AUTHORITY_INDEX;
+    const uint8_t begin[2] = {METHOD_POST, is_tls ? SCHEME_HTTPS : SCHEME_HTTP};
+    const char *path = pieces[0].at + sizeof "POST " - 1;
+    const char *path_end = memchr(path, ' ', pieces[0].bytes - (sizeof "POST " - 1));
+    struct block out = {.at = block, .end = block + room};
+    struct lm_hpack_field field;
+    put_bytes(&out, begin, sizeof begin);
+    put_bytes(&out, &path_name, 1);
+    put_string(&out, path, (size_t)(path_end - path));
+    for (uint32_t p = 0; p < count; p++) {
+        struct lm_slice left = p == 0 ? behind_first_line(pieces[0]) : pieces[p];
+        while (next_line(&left, &field)) {
+            if (lm_slice_is(field.name, "host")) { /* before all others */
+                put_bytes(&out, &host_name, 1);
+                put_string(&out, field.value.at, field.value.bytes);
+            } else {
+                put_field(&out, field.name, field.value);
+            }
+        }
     }
     return out.is_full ? 0 : (size_t)(out.at - block);
+}
+
+/* The status, which stands alone before all others; 0: it does not. */
+static uint32_t status_of(const struct lm_hpack_fields *fields) {
+    uint64_t status = 0;
+    const bool is_there = fields->count > 0 && is(fields->list[0].name, ":status") &&
+                          fields->list[0].value.bytes == 3 &&
+                          lm_http_decimal(fields->list[0].value, 599, &status) && status >= 100;
+    return is_there ? (uint32_t)status : 0;
+}
+
+size_t lm_http2_answer_head(const struct lm_hpack_fields *fields, bool ends, char *head,
+                            size_t room, char *why, size_t why_bytes) {
+    struct writer writer = {.at = head, .end = head + room};
+    const uint32_t status = status_of(fields);
+    bool has_length = false;
+    if (fields->too_large || status == 0) {
+        snprintf(why, why_bytes, "its answer's head: expected %s",
+                 fields->too_large ? "at most 16384 bytes and 100 fields" : "a status");
+        return 0;
+    }
+    writer.at += snprintf(head, room, "HTTP/1.1 %u \r\n", status);
+    for (uint32_t f = 1; f < fields->count; f++) {
+        const struct lm_hpack_field *field = &fields->list[f];
+        if (!is_good(field) || is_of_connection(field)) {
+            snprintf(why, why_bytes, "its answer's head: expected a field of HTTP/2, found %s",
+                     lm_http_quote(field->name).text);
+            return 0;
+        }
+        has_length = has_length || is(field->name, "content-length");
+        put_line(&writer, field->name, field->value);
+    }
+    if (ends && !has_length) put_length(&writer, 0);
+    put(&writer, "\r\n", 2);
+    if (!writer.is_full) return (size_t)(writer.at - head);
+    snprintf(why, why_bytes, "its answer's head: expected at most %zu bytes", room);
+    return 0;
 }

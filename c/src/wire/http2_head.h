@@ -29,4 +29,15 @@ enum lm_http2_verdict lm_http2_request_head(const struct lm_hpack_fields *fields
  * dynamic table is used. Returns its bytes; 0: there is no room. */
 size_t lm_http2_reply_head(const char *head, size_t bytes, uint8_t *block, size_t room);
 
+/* The block of a request's head, whose lines of HTTP/1.1 are in pieces: POST and a path, Host, and
+ * whole lines. What stands behind Authorization is never kept by those between. Returns its bytes;
+ * 0: there is no room. */
+size_t lm_http2_request_block(const struct lm_slice *pieces, uint32_t count, bool is_tls,
+                              uint8_t *block, size_t room);
+
+/* Writes the head of HTTP/1.1 of an answer's fields, or says in `why` what was expected instead.
+ * `ends`: it has no body. Returns its bytes; 0: it is none. */
+size_t lm_http2_answer_head(const struct lm_hpack_fields *fields, bool ends, char *head,
+                            size_t room, char *why, size_t why_bytes);
+
 #endif

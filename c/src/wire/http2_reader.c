@@ -48,8 +48,7 @@ const char *lm_http2_why_misplaced(const struct lm_http2_reader *reader, uint32_
     const struct lm_http2_frame *frame = &reader->frame;
     const uint8_t of = frame->type < KINDS ? kinds[frame->type].of : OF_ANY;
     const bool is_first = frame->stream == 0, is_idle = frame->stream > last_stream;
-    const bool goes_on =
-        frame->type == LM_HTTP2_CONTINUATION && frame->stream == reader->block_of;
+    const bool goes_on = frame->type == LM_HTTP2_CONTINUATION && frame->stream == reader->block_of;
     if (of == OF_CONNECTION && !is_first) return "expected stream 0";
     if ((of == OF_STREAM || of == OF_OPENED) && is_first) return "expected a stream";
     if ((of == OF_OPENED || of == OF_BOTH) && is_idle) return "of a stream that is not open";
@@ -71,8 +70,8 @@ bool lm_http2_has_wrong_size(const struct lm_http2_frame *frame, uint32_t bytes_
 
 size_t lm_http2_read_few(struct lm_http2_reader *reader, const uint8_t *bytes, size_t count,
                          bool *is_unit_out) {
-    const bool is_said = reader->frame.type == LM_HTTP2_GOAWAY &&
-                         reader->frame.bytes - reader->left >= GOAWAY_BYTES;
+    const bool is_said =
+        reader->frame.type == LM_HTTP2_GOAWAY && reader->frame.bytes - reader->left >= GOAWAY_BYTES;
     const uint32_t unit = is_said ? 0 : unit_of(&reader->frame);
     const size_t missing = unit - reader->small_used;
     const size_t most = count < reader->left ? count : reader->left;
@@ -92,8 +91,9 @@ struct lm_http2_data lm_http2_read_data(struct lm_http2_reader *reader, const ui
                                         size_t count) {
     struct lm_http2_data piece = {.is_first = !reader->pad_known};
     if (piece.is_first) {
-        const bool is_padded = reader->frame.flags & LM_HTTP2_PADDED;
-        reader->pad = is_padded ? bytes[0] : 0;
+        const bool is_padded =
+            (reader->frame.flags & LM_HTTP2_PADDED) && reader->frame.type != LM_HTTP2_CONTINUATION;
+        reader->pad = is_padded ? bytes[0] : 0; /* there is a byte, as the frame's size says */
         reader->pad_known = true;
         piece.before = is_padded;
         reader->left -= (uint32_t)piece.before;

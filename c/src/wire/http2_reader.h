@@ -33,7 +33,8 @@ bool lm_http2_has_wrong_size(const struct lm_http2_frame *frame, uint32_t bytes_
  * many; `is_unit_out`: `small` holds one. */
 size_t lm_http2_read_few(struct lm_http2_reader *reader, const uint8_t *bytes, size_t count,
                          bool *is_unit_out);
-/* A piece of DATA: what comes before its data, the data, and the padding behind them, in bytes. */
+/* A piece of what may be padded: what comes before its data, the data, and the padding behind them,
+ * in bytes. */
 struct lm_http2_data {
     size_t before, data, behind;
     bool is_first;  /* of its frame: `pad` is known from here on */
@@ -46,12 +47,8 @@ struct lm_http2_data lm_http2_read_data(struct lm_http2_reader *reader, const ui
  * there is less than these. */
 bool lm_http2_strip(const struct lm_http2_frame *frame, const uint8_t **at, size_t *bytes);
 
-struct lm_http2_setting {
-    uint32_t id, value;
-};
 /* Of SETTINGS, in `small`. */
-static inline struct lm_http2_setting
-lm_http2_read_setting(const struct lm_http2_reader *reader) {
+static inline struct lm_http2_setting lm_http2_read_setting(const struct lm_http2_reader *reader) {
     return (struct lm_http2_setting){(uint32_t)reader->small[0] << 8 | reader->small[1],
                                      lm_http2_get_u32(reader->small + 2)};
 }
