@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 16u
+#define LUMEN_ABI_VERSION 17u
 
 enum {
     LUMEN_OK = 0,
@@ -516,7 +516,14 @@ typedef struct lumen_upstream_address {
     uint32_t reserved;
 } lumen_upstream_address;
 
-/* An upstream: servers elsewhere that serve the same models, over HTTP/1.1, with TLS or without. */
+/* When requests go to an upstream over HTTP/2, many at a time on each connection. */
+enum {
+    LUMEN_HTTP2_AUTO,   /* over TLS, where it can (ALPN) */
+    LUMEN_HTTP2_ALWAYS, /* without TLS too, unasked */
+    LUMEN_HTTP2_NEVER
+};
+
+/* An upstream: servers elsewhere that serve the same models, with TLS or without. */
 typedef struct lumen_upstream_config {
     const char *name;          /* 1..63 bytes */
     const char *authorization; /* what the Authorization header says; NULL: there is none */
@@ -536,6 +543,8 @@ typedef struct lumen_upstream_config {
     uint32_t answer_tokens; /* 0..2^24 */
     uint32_t asks_usage;    /* 1: streams are asked to say it (stream_options.include_usage) */
     uint32_t ping_ms; /* a comment to clients of streams that say nothing for so long; 0: none */
+    uint32_t http2;   /* LUMEN_HTTP2_* */
+    uint32_t reserved;
     const char *authorities; /* PEM: that its certificates must lead to; NULL: the system's */
     const char *certificate; /* PEM: this server's own, for it; NULL: none is shown */
     const char *private_key; /* PEM, of that */

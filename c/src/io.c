@@ -15,6 +15,7 @@
 #include "dialects/http.h"
 #include "dialects/http2.h"
 #include "dialects/upstream.h"
+#include "dialects/upstream_greet.h"
 #include "flow/accept.h"
 #include "flow/advance.h"
 #include "flow/answer_cache.h"

@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 16
+ABI_VERSION: Final = 17
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8

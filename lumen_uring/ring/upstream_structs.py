@@ -42,6 +42,8 @@ class LumenUpstreamConfig(ctypes.Structure):
         ("answer_tokens", c_uint32),
         ("asks_usage", c_uint32),
         ("ping_ms", c_uint32),
+        ("http2", c_uint32),
+        ("reserved", c_uint32),
         ("authorities", c_char_p),
         ("certificate", c_char_p),
         ("private_key", c_char_p),

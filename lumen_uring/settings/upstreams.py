@@ -6,7 +6,7 @@ start (serving/upstreams.py).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -110,6 +110,9 @@ class UpstreamConfig(Section):
     )
     cert_key: Annotated[str, AfterValidator(no_nul)] | None = Field(
         default=None, min_length=1, description="null, or the path of a file in PEM form"
+    )
+    http2: Literal["auto", "always", "never"] = Field(
+        default="auto", description="auto | always | never"
     )
     connections: int = Field(
         default=1, ge=0, le=64, description="a whole number, 0 (when they are needed) to 64"

@@ -152,15 +152,7 @@ class Upstream:
                     self._open = self._open - {one} | {wrapped}
                 one = wrapped
                 self.resumed += bool(one.session_reused)  # type: ignore[attr-defined]
-            if self.greeting:
-                one.sendall(self.greeting)
-            one.settimeout(None)  # it may be idle for long
-            for request in _requests(one):
-                with self._lock:
-                    self.requests.append(request)
-                one.settimeout(wire.TIMEOUT_S)
-                self.script(request, Peer(one))
-                one.settimeout(None)
+            self._converse(one)
         except (OSError, EOFError):
             return
         except BaseException as error:
@@ -169,6 +161,17 @@ class Upstream:
             with self._lock:
                 self._open.discard(one)
             one.close()
+
+    def _converse(self, one: socket.socket) -> None:
+        if self.greeting:
+            one.sendall(self.greeting)
+        one.settimeout(None)  # it may be idle for long
+        for request in _requests(one):
+            with self._lock:
+                self.requests.append(request)
+            one.settimeout(wire.TIMEOUT_S)
+            self.script(request, Peer(one))
+            one.settimeout(None)
 
 
 def _requests(one: socket.socket) -> Iterator[Request]:

@@ -711,7 +711,8 @@ MUTANTS = (
     Mutant(
         "http2: a skipped head's stream is not open",
         HTTP2_RECEIVE,
-        "    if (http2->block_of > http2->last_stream) http2->last_stream = http2->block_of;\n",
+        "    if (http2->reader.block_of > http2->last_stream) "
+        "http2->last_stream = http2->reader.block_of;\n",
         "",
     ),
     Mutant(
@@ -729,13 +730,13 @@ MUTANTS = (
     Mutant(
         "http2: padding is no credit",
         HTTP2_RECEIVE,
-        "        if (stream) stream->recv_window -= (int64_t)(taken + http2->pad);\n",
-        "        if (stream) stream->recv_window += (int64_t)http2->pad;\n",
+        "        stream->recv_window -= (int64_t)(piece.before + http2->reader.pad);\n",
+        "        stream->recv_window += (int64_t)http2->reader.pad;\n",
     ),
     Mutant(
         "http2: placed beyond the frame",
         HTTP2_PLACE,
-        "    size_t most = http2->left;\n",
+        "    size_t most = http2->reader.left;\n",
         "    size_t most = SIZE_MAX;\n",
     ),
     Mutant(

@@ -1,7 +1,6 @@
 /* upstream.c: see upstream.h. */
 #include "dialects/upstream.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +11,17 @@
 #include "dialects/http_texts.h"
 #include "dialects/upstream_end.h"
 #include "dialects/upstream_fallback.h"
+#include "dialects/upstream_greet.h"
 #include "dialects/upstream_pool.h"
+#include "dialects/upstream_receive.h"
 #include "dialects/upstream_reply.h"
+#include "dialects/upstream_send.h"
+#include "dialects/upstream_trunk.h"
 #include "flow/estimate.h"
 #include "flow/gate.h"
 #include "flow/reply.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
-#include "flow/tls.h"
 
 enum { IDLE_TICK_MS = 1000, LINKS_MAX = 65536 };
 
@@ -40,7 +42,9 @@ int lm_upstreams_open(struct lm_io *io) {
     io->upstream = side;
     if (!side) return lm_error(LUMEN_E_NOMEM, "no memory for upstreams");
     const size_t slots = lm_arena_slots_max(&io->arena);
-    int code = lm_mapping_reserve(&side->links_memory, io->dialed_max * sizeof *side->links);
+    side->links_max = 2 * io->dialed_max; /* connections, and streams */
+    int code = lm_mapping_reserve(&side->links_memory, side->links_max * sizeof *side->links);
+    if (!code) code = lm_trunks_open(io);
     if (!code) code = lm_mapping_reserve(&side->exchanges_memory, slots * sizeof *side->exchanges);
     if (!code)
         code = lm_mapping_reserve(&side->contexts_memory,
@@ -53,7 +57,7 @@ int lm_upstreams_open(struct lm_io *io) {
     side->random = lm_now_ns() ^ io->index;
     for (uint32_t u = 0; u < LUMEN_UPSTREAMS_MAX; u++)
         for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++)
-            side->pools[u].addresses[a].idle = LM_NO_LINK;
+            side->pools[u].addresses[a].idle = side->pools[u].addresses[a].carrying = LM_NO_LINK;
     return lm_openai_parser_open(&side->parser, (size_t)shared->config.max_request_bytes);
 }
 
@@ -62,6 +66,7 @@ void lm_upstreams_shut(struct lm_io *io) {
     lm_upstream_drop_tickets(io);
     lm_openai_parser_close(io->upstream->parser);
     lm_mapping_close(&io->upstream->links_memory);
+    lm_trunks_close(io);
     lm_mapping_close(&io->upstream->exchanges_memory);
     lm_mapping_close(&io->upstream->contexts_memory);
     free(io->upstream);
@@ -179,117 +184,75 @@ void lm_upstream_client_left(struct lm_io *io, struct lm_connection *client) {
     const uint32_t slot = client->in.call.exchange - 1;
     const struct lm_exchange *exchange = lm_exchange_of(io, slot);
     /* It is over when the kernel is done with what it has of the slot. */
-    lm_connection_abort(io, lm_link_connection(io, &io->upstream->links[exchange->link]));
-}
-
-/* It is connected, and greeted: its request goes out, or it waits for one. */
-static void begin(struct lm_io *io, struct lm_connection *connection, struct lm_link *link) {
-    connection->in.read_state = LM_READ_PROLOGUE;
-    link->moved_ns = io->now_ns;
-    if (link->slot == LM_NO_SLOT) {
-        lm_upstream_succeeded(io, link->upstream, link->address);
-        lm_upstream_rest(io, link);
-    } else {
-        lm_upstream_send(io, link);
-    }
-}
-
-/* It cannot be had. */
-static void give_back(struct lm_io *io, struct lm_connection *connection, struct lm_link *link,
-                      enum lm_link_fault fault) {
-    lm_add_single_writer_u64(&io->stats->io.upstream_undialed, 1);
-    if (!connection->ended) link->fault = (uint8_t)fault;
-    if (link->slot == LM_NO_SLOT && link->state == LM_LINK_DIALING)
-        lm_upstream_failed(io, link->upstream, link->address);
-    if (link->slot != LM_NO_SLOT) lm_link_hold(io, connection, true); /* until that is over */
-    link->state = link->slot == LM_NO_SLOT ? LM_LINK_OVER : LM_LINK_ASKING;
-    lm_connection_abort(io, connection);
-}
-
-static const char *host_of(const struct lm_io *io, const struct lm_link *link) {
-    return lm_upstream_at(io, link->upstream)->addresses[link->address].tls_host;
-}
-
-/* Goes on with a greeting, as far as the other side has said something. */
-static void greet(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_link *link = lm_link_of(io, connection);
-    if (!link || connection->ended) return;
-    const struct lm_tls_client *client = lm_upstream_at(io, link->upstream)->tls;
-    struct lm_tls_session *session = lm_tls_session_of(io, connection);
-    char *why = io->upstream->untrusted;
-    switch (lm_tls_client_greet(client, session, host_of(io, link), why,
-                                sizeof io->upstream->untrusted)) {
-    case LM_TLS_WAITS: return; /* it is asked for when the connection is advanced */
-    case LM_TLS_REFUSED: give_back(io, connection, link, LM_FAULT_UNTRUSTED); return;
-    case LM_TLS_GREETED: break;
-    }
-    session->may_read = true;
-    lm_link_hold(io, connection, false);
-    begin(io, connection, link);
-}
-
-/* It is connected: TLS begins. false: there is no memory. */
-static bool begin_tls(struct lm_io *io, struct lm_connection *connection, struct lm_link *link) {
-    struct lm_upstream_health *health =
-        &io->upstream->pools[link->upstream].addresses[link->address];
-    const struct lm_tls_client *client = lm_upstream_at(io, link->upstream)->tls;
-    struct lm_tls_session *session =
-        lm_tls_client_begin(client, connection->fd, host_of(io, link), health->ticket);
-    if (!session) return false;
-    session->now_ns = &io->now_ns;
-    lm_tls_session_put(io->shared->sessions, connection->fd, session);
-    connection->transport = LM_TRANSPORT_TLS;
-    io->tls->open++;
-    connection->in.started_ns = io->now_ns;
-    connection->in.read_state = LM_READ_DESCRIPTOR; /* the socket is waited for */
-    return true;
-}
-
-void lm_upstream_connected(struct lm_io *io, const struct lm_completion *completion) {
-    struct lm_connection *connection = lm_io_connection(io, completion->index);
-    struct lm_link *link = lm_link_of(io, connection);
-    LM_ASSERT(connection->generation == completion->generation && link);
-    link->connects = false;
-    lm_link_hold(io, connection, false);
-    lm_connection_mark(io, connection);
-    if (completion->result < 0 || connection->ended) {
-        link->refusal = -completion->result;
-        give_back(io, connection, link, LM_FAULT_UNDIALED);
-    } else if (!host_of(io, link)) {
-        begin(io, connection, link);
-    } else if (begin_tls(io, connection, link)) {
-        greet(io, connection);
-    } else {
-        link->refusal = ENOMEM;
-        give_back(io, connection, link, LM_FAULT_UNDIALED);
-    }
+    lm_link_cut(io, &io->upstream->links[exchange->link], LM_FAULT_CLOSED);
 }
 
 /* ---- what flow/ asks ---- */
 
-/* Its other side has closed it, or this one has: what it had to do is over, once the kernel and the
- * client are done with the slot. */
+/* The link is over, and the kernel and the client are done with its request's slot: the request is
+ * sent again, or ends. false: they are not yet. */
+static bool lose(struct lm_io *io, struct lm_link *link) {
+    struct lm_upstream_failure failure;
+    if (link->slot == LM_NO_SLOT) return true;
+    if (lm_exchange_client(io, link->slot)->sending == link->slot) return false; /* it marks this */
+    if (!link->stream.is_stream) lm_upstream_ended(io, link);
+    const uint32_t slot = link->slot;
+    if (slot != LM_NO_SLOT && !lm_upstream_lose(io, link, &failure))
+        end_without_answer(io, slot, &failure);
+    return true;
+}
+
+/* Its other side has closed it, or this one has. */
 static void carry(struct lm_io *io, struct lm_connection *connection) {
     struct lm_link *link = lm_link_of(io, connection);
     if (!connection->ended || !link) return;
-    if (link->connects || link->sends) return;
-    if (link->slot != LM_NO_SLOT) {
-        const struct lm_connection *client = lm_exchange_client(io, link->slot);
-        if (client->sending == link->slot) return; /* it marks this one */
-        lm_upstream_ended(io, link);
-        const uint32_t slot = link->slot;
-        struct lm_upstream_failure failure;
-        if (slot != LM_NO_SLOT && !lm_upstream_lose(io, link, &failure))
-            end_without_answer(io, slot, &failure);
-    }
+    if (link->connects || link->sends || !lose(io, link)) return;
     lm_link_hold(io, connection, false);
     lm_upstream_forget(io, link);
+}
+
+/* Nothing comes of the streams of a connection that has ended. */
+static void cut_all(struct lm_io *io, const struct lm_upstream_trunk *trunk,
+                    const struct lm_link *link) {
+    for (uint32_t p = lm_trunk_places_next(&trunk->used, 0); p < LM_CARRIED_MAX;
+         p = lm_trunk_places_next(&trunk->used, p + 1)) {
+        struct lm_link *stream = lm_carried(io, trunk, p);
+        if (!lm_trunk_places_have(&trunk->over, p)) stream->refusal = link->refusal;
+        lm_stream_cut(io, stream, (enum lm_link_fault)link->fault, false);
+    }
+}
+
+/* Goes on with the streams of a connection, ends those that are over, and sends what there is. */
+static void carry_streams(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_link *link = lm_link_of(io, connection);
+    if (!link || link->connects) return;
+    struct lm_upstream_trunk *trunk = lm_trunk_of(io, link);
+    if (connection->ended) cut_all(io, trunk, link);
+    for (uint32_t p = lm_trunk_places_next(&trunk->held, 0); p < LM_CARRIED_MAX;
+         p = lm_trunk_places_next(&trunk->held, p + 1))
+        lm_stream_go_on(io, lm_carried(io, trunk, p));
+    for (uint32_t p = lm_trunk_places_next(&trunk->over, 0); p < LM_CARRIED_MAX;
+         p = lm_trunk_places_next(&trunk->over, p + 1)) {
+        struct lm_link *stream = lm_carried(io, trunk, p);
+        if (!stream->sends && lose(io, stream)) lm_stream_forget(io, stream);
+    }
+    if (!connection->ended && trunk->is_ready) lm_trunk_flush(io, connection, trunk);
+    const bool is_over = trunk->open == 0 && !trunk->sends;
+    if (trunk->is_closing && is_over && !connection->ended) lm_connection_abort(io, connection);
+    lm_link_hold(io, connection, !is_over);
+    if (connection->ended && is_over) lm_upstream_forget(io, link);
 }
 
 static void sent(struct lm_io *io, struct lm_connection *connection,
                  const struct lm_completion *completion) {
     struct lm_link *link = lm_link_of(io, connection);
     if (link) lm_upstream_sent(io, link, completion);
+}
+
+static void sent_frames(struct lm_io *io, struct lm_connection *connection,
+                        const struct lm_completion *completion) {
+    struct lm_link *link = lm_link_of(io, connection);
+    if (link) lm_trunk_sent(io, connection, lm_trunk_of(io, link), completion);
 }
 
 static uint64_t no_deadline(const struct lm_io *io, const struct lm_connection *connection) {
@@ -310,12 +273,22 @@ static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_
 const struct lm_dialect lm_upstream = {.name = "upstream",
                                        .one_at_a_time = true,
                                        .take = lm_upstream_take,
-                                       .descriptor = greet,
+                                       .descriptor = lm_upstream_greet,
                                        .prologue_deadline_ns = no_deadline,
                                        .forget = forget,
                                        .carry = carry,
                                        .sent = sent,
                                        .give_up = give_up};
+
+const struct lm_dialect lm_upstream_http2 = {.name = "upstream, HTTP/2",
+                                             .one_at_a_time = true,
+                                             .take = lm_trunk_take,
+                                             .descriptor = lm_upstream_greet,
+                                             .prologue_deadline_ns = no_deadline,
+                                             .forget = forget,
+                                             .carry = carry_streams,
+                                             .sent = sent_frames,
+                                             .give_up = give_up};
 
 /* ---- what is due ---- */
 
@@ -332,7 +305,9 @@ static int late(const struct lm_io *io, const struct lm_link *link) {
     const bool is_dialing = link->state == LM_LINK_DIALING;
     if (is_dialing && upstream->connect_ns && since_ns > upstream->connect_ns)
         return LM_FAULT_DIALED_LATE;
-    if (link->slot == LM_NO_SLOT) return -1;
+    const bool is_silent = upstream->silence_ns && since_ns > upstream->silence_ns;
+    /* A stream whose answer is whole waits for its end. */
+    if (link->slot == LM_NO_SLOT) return link->stream.is_stream && is_silent ? LM_FAULT_SILENT : -1;
     if (io->now_ns >= lm_exchange_of(io, link->slot)->until_ns) return LM_FAULT_LATE;
     if (is_dialing) return -1;
     const uint64_t patience_ns =
@@ -359,6 +334,13 @@ static void ping(struct lm_io *io, const struct lm_link *link) {
         lm_reply_rest(io, client, &io->requests[link->slot]);
 }
 
+/* Nobody there has said anything since the request went: whoever is on the connection waits in
+ * vain. */
+static bool is_deaf(const struct lm_io *io, const struct lm_link *link, int fault) {
+    const bool is_asked = link->stream.is_stream && link->stream.id && fault == LM_FAULT_SILENT;
+    return is_asked && lm_trunk_of(io, link)->heard_ns < link->moved_ns;
+}
+
 static void look(struct lm_io *io, struct lm_link *link) {
     struct lm_connection *connection = lm_link_connection(io, link);
     if (connection->ended) return;
@@ -372,11 +354,14 @@ static void look(struct lm_io *io, struct lm_link *link) {
     const int fault = late(io, link);
     if (fault < 0) {
         ping(io, link);
-        if (connection->buffer != LM_NO_BUFFER) lm_connection_mark(io, connection);
+        const bool is_kept = link->stream.is_stream &&
+                             lm_trunk_places_have(&lm_trunk_of(io, link)->held, link->stream.place);
+        if (connection->buffer != LM_NO_BUFFER || is_kept) lm_connection_mark(io, connection);
         return;
     }
-    link->fault = (uint8_t)fault;
-    lm_connection_abort(io, connection);
+    const bool is_deaf_now = is_deaf(io, link, fault);
+    lm_link_cut(io, link, (enum lm_link_fault)fault);
+    if (is_deaf_now) lm_connection_abort(io, connection);
 }
 
 void lm_upstream_due(struct lm_io *io) {
@@ -385,7 +370,9 @@ void lm_upstream_due(struct lm_io *io) {
     const bool are_kept = io->draining || lm_upstream_keep(io);
     for (uint32_t l = 0; side->busy > 0 && l < side->links_used; l++) {
         struct lm_link *link = &side->links[l];
-        if (link->state != LM_LINK_FREE && link->state != LM_LINK_IDLE) look(io, link);
+        if (link->state != LM_LINK_FREE && link->state != LM_LINK_IDLE &&
+            link->state != LM_LINK_CARRYING)
+            look(io, link);
     }
     const uint32_t tick_ms =
         side->busy == 0 && are_kept ? (uint32_t)IDLE_TICK_MS : (uint32_t)LM_UPSTREAM_TICK_MS;

@@ -9,7 +9,7 @@
 #include "dialects/upstream_ask.h"
 #include "dialects/upstream_state.h"
 
-extern const struct lm_dialect lm_upstream;
+extern const struct lm_dialect lm_upstream, lm_upstream_http2;
 
 /* Control thread. Returns 0 or LUMEN_E_*. */
 int lm_upstreams_open(struct lm_io *io);
@@ -23,8 +23,6 @@ void lm_upstream_submit(struct lm_io *io, struct lm_connection *client, struct l
                         const struct lm_openai_request *asked);
 /* The client of such a request has left. */
 void lm_upstream_client_left(struct lm_io *io, struct lm_connection *client);
-/* A connection is there, or cannot be had. */
-void lm_upstream_connected(struct lm_io *io, const struct lm_completion *completion);
 
 /* When lm_upstream_due has work, in ns from now; UINT64_MAX: never. It ends requests that take too
  * long, and opens connections that are to be kept. */

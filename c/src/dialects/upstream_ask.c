@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "dialects/upstream_context.h"
 #include "dialects/upstream_pool.h"
+#include "dialects/upstream_trunk.h"
 #include "flow/reply.h"
 #include "flow/transport.h"
+#include "wire/http2_head.h"
 
 /* The path of a route, behind what the address's own path is. */
 static int write_path(const struct lm_request *request, char *out, size_t room) {
@@ -51,22 +53,26 @@ static void add_part(struct lm_link *link, const void *base, size_t bytes) {
 /* A field for streams to end with what they were. */
 static const char usage_wish[] = "\"stream_options\":{\"include_usage\":true},";
 
-/* The head and the body, in the name that the model has there. */
-static void compose(struct lm_io *io, struct lm_link *link, struct lm_exchange *exchange,
-                    const struct lm_request *request) {
+static bool asks_usage(const struct lm_upstream *upstream, const struct lm_exchange *exchange,
+                       const struct lm_request *request) {
+    const struct lm_openai_request *asked = &exchange->asked;
+    return upstream->asks_usage && asked->streams && !asked->has_stream_options &&
+           (request->wish.route == LM_ROUTE_CHAT || request->wish.route == LM_ROUTE_COMPLETIONS);
+}
+
+/* The head of HTTP/1.1, but for the key and the empty line. Returns its bytes. */
+static size_t write_head(struct lm_io *io, const struct lm_link *link) {
     const struct lm_upstream *upstream = lm_upstream_at(io, link->upstream);
     const struct lm_upstream_address *to = &upstream->addresses[link->address];
+    const struct lm_request *request = &io->requests[link->slot];
+    const struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
     const struct lm_openai_request *asked = &exchange->asked;
-    const char *text = request->body.text, *name = request->model->upstream_model;
-    const size_t name_bytes = asked->name_bytes ? strlen(name) + 2 : 0;
-    const bool asks_usage =
-        upstream->asks_usage && asked->streams && !asked->has_stream_options &&
-        (request->wish.route == LM_ROUTE_CHAT || request->wish.route == LM_ROUTE_COMPLETIONS);
+    const size_t name_bytes =
+        asked->name_bytes ? strlen(request->model->upstream_model) + 2 : 0; /* with its quotes */
     const size_t content = request->body.bytes - asked->name_bytes + name_bytes +
-                           (asks_usage ? sizeof usage_wish - 1 : 0);
+                           (asks_usage(upstream, exchange, request) ? sizeof usage_wish - 1 : 0);
     const size_t room = LM_UPSTREAM_HEAD_BYTES;
     char *at = exchange->head;
-    link->message = (struct msghdr){.msg_iov = link->parts};
     size_t used = (size_t)snprintf(at, room, "POST %s", to->path);
     used += (size_t)write_path(request, at + used, room - used);
     used += (size_t)snprintf(at + used, room - used,
@@ -79,16 +85,22 @@ static void compose(struct lm_io *io, struct lm_link *link, struct lm_exchange *
     used += lm_upstream_context_write(io, lm_io_connection(io, request->connection), at + used,
                                       room - used);
     LM_ASSERT(used < room);
-    add_part(link, at, used);
-    add_part(link, upstream->authorization, strlen(upstream->authorization));
-    add_part(link, "\r\n", 2);
+    return used;
+}
+
+/* The body, in the name that the model has there. */
+static void add_body(struct lm_io *io, struct lm_link *link) {
+    const struct lm_request *request = &io->requests[link->slot];
+    const struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    const struct lm_openai_request *asked = &exchange->asked;
+    const char *text = request->body.text, *name = request->model->upstream_model;
     if (!asked->name_bytes) {
         add_part(link, text, request->body.bytes);
         return;
     }
     size_t from = 0;
-    if (asks_usage) { /* before its other fields, of which there is one at least */
-        add_part(link, text, from = asked->fields_at);
+    if (asks_usage(lm_upstream_at(io, link->upstream), exchange, request)) {
+        add_part(link, text, from = asked->fields_at); /* before the others, of which there are */
         add_part(link, usage_wish, sizeof usage_wish - 1);
     }
     add_part(link, text + from, asked->name_at - from);
@@ -98,6 +110,35 @@ static void compose(struct lm_io *io, struct lm_link *link, struct lm_exchange *
     add_part(link, name, strlen(name));
     const size_t behind = asked->name_at + asked->name_bytes - 1;
     add_part(link, text + behind, request->body.bytes - behind);
+}
+
+static void begin_message(struct lm_link *link) {
+    link->message = (struct msghdr){.msg_iov = link->parts};
+}
+
+/* As one message of HTTP/1.1. */
+static void compose(struct lm_io *io, struct lm_link *link) {
+    const char *authorization = lm_upstream_at(io, link->upstream)->authorization;
+    const size_t used = write_head(io, link);
+    begin_message(link);
+    add_part(link, lm_exchange_of(io, link->slot)->head, used);
+    add_part(link, authorization, strlen(authorization));
+    add_part(link, "\r\n", 2);
+    add_body(io, link);
+}
+
+size_t lm_upstream_write_block(struct lm_io *io, struct lm_link *link) {
+    const struct lm_upstream *upstream = lm_upstream_at(io, link->upstream);
+    const struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    const struct lm_slice pieces[] = {{exchange->head, write_head(io, link)},
+                                      {upstream->authorization, strlen(upstream->authorization)}};
+    begin_message(link);
+    add_body(io, link);
+    const size_t bytes =
+        lm_http2_request_block(pieces, 2, upstream->addresses[link->address].tls_host != NULL,
+                               exchange->window, LM_UPSTREAM_WINDOW_BYTES);
+    LM_ASSERT(bytes > 0); /* a head's, and a key's, are fewer */
+    return bytes;
 }
 
 static void go_on(struct lm_io *io, struct lm_link *link) {
@@ -114,16 +155,19 @@ static void go_on(struct lm_io *io, struct lm_link *link) {
 }
 
 void lm_upstream_send(struct lm_io *io, struct lm_link *link) {
-    struct lm_connection *connection = lm_link_connection(io, link);
     struct lm_request *request = &io->requests[link->slot];
     link->state = LM_LINK_ASKING;
     link->has_answered = false;
     link->head_used = 0;
     link->moved_ns = io->now_ns;
     lm_exchange_of(io, link->slot)->is_sent = true;
-    lm_link_hold(io, connection, true); /* it has a request: it stays until that is over */
     request->popped_ns = request->preprocessed_ns = lm_now_ns(); /* so long it waited for a link */
-    compose(io, link, lm_exchange_of(io, link->slot), request);
+    if (link->stream.is_stream) {
+        lm_stream_ask(io, link);
+        return;
+    }
+    lm_link_hold(io, lm_link_connection(io, link), true); /* it stays until that is over */
+    compose(io, link);
     go_on(io, link);
 }
 

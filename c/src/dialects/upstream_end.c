@@ -167,15 +167,10 @@ void lm_upstream_finish(struct lm_io *io, uint32_t slot, enum lm_outcome outcome
     record(io, request, &io->stats->io.upstream_ok, is_sent);
     if (io->shared->traced) lm_access_log_own(io, request, lm_now_ns(), exchange->status);
     health_of(io, link)->busy--;
-    link->is_used = true;
     link->slot = LM_NO_SLOT;
     end(io, slot);
     if (is_sent) lm_slots_release(io, request); /* else when the rest of it is */
-    if (link->keep_alive && !lm_link_connection(io, link)->ended) {
-        lm_upstream_rest(io, link);
-    } else {
-        lm_upstream_drop(io, link);
-    }
+    lm_upstream_finished(io, link);
 }
 
 /* ---- bad ends ---- */
@@ -223,6 +218,11 @@ static void describe(const struct lm_io *io, const struct lm_link *link,
     case LM_FAULT_UNTRUSTED:
         failure->is_elsewhere = true;
         snprintf(why, room, "upstream '%s': %.400s", name, io->upstream->untrusted);
+        break;
+    case LM_FAULT_RESET:
+        failure->is_elsewhere = !link->has_answered;
+        snprintf(why, room, "upstream '%s' reset the request %s(HTTP/2: error %d)", name,
+                 has_begun ? "in the middle of its answer " : "", link->refusal);
         break;
     case LM_FAULT_PASSED_OVER:
         failure->is_elsewhere = true;

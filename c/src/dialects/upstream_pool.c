@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "dialects/upstream_link.h"
+#include "dialects/upstream_trunk.h"
 #include "flow/tls.h"
 
 enum {
@@ -36,7 +38,12 @@ static bool is_used(struct lm_io *io, uint32_t upstream, uint32_t address) {
     if (health->number == entry->number) return true;
     LM_DEBUG_ASSERT(health->open == 0 && health->busy == 0);
     if (health->ticket) io->shared->sessions->openssl->SSL_SESSION_free(health->ticket);
-    *health = (struct lm_upstream_health){.idle = LM_NO_LINK, .number = entry->number};
+    *health = (struct lm_upstream_health){.idle = LM_NO_LINK,
+                                          .carrying = LM_NO_LINK,
+                                          .number = entry->number,
+                                          .streams = LM_CARRIED_FIRST,
+                                          .speaks_http2 = lm_upstream_at(io, upstream)->http2 ==
+                                                          LUMEN_HTTP2_ALWAYS};
     return true;
 }
 
@@ -133,14 +140,30 @@ static void keep_ticket(struct lm_io *io, const struct lm_link *link) {
     health->ticket = copy;
 }
 
+static void note_use(struct lm_io *io, struct lm_link *link) {
+    link->is_used = true;
+    if (!link->has_ticket) keep_ticket(io, link);
+    link->has_ticket = true;
+}
+
+void lm_upstream_finished(struct lm_io *io, struct lm_link *link) {
+    if (link->stream.is_stream) {
+        note_use(io, &io->upstream->links[lm_trunk_of(io, link)->link]);
+        lm_stream_finish(io, link);
+        return;
+    }
+    note_use(io, link);
+    if (link->keep_alive && !lm_link_connection(io, link)->ended) {
+        lm_upstream_rest(io, link);
+    } else {
+        lm_upstream_drop(io, link);
+    }
+}
+
 void lm_upstream_rest(struct lm_io *io, struct lm_link *link) {
     if (!is_used(io, link->upstream, link->address)) { /* it has gone meanwhile */
         lm_upstream_drop(io, link);
         return;
-    }
-    if (link->is_used && !link->has_ticket) {
-        keep_ticket(io, link);
-        link->has_ticket = true;
     }
     struct lm_link *links = io->upstream->links;
     struct lm_upstream_health *health = health_of(io, link->upstream, link->address);
@@ -175,32 +198,14 @@ void lm_upstream_drop(struct lm_io *io, struct lm_link *link) {
 }
 
 void lm_upstream_forget(struct lm_io *io, struct lm_link *link) {
-    struct lm_upstream_side *side = io->upstream;
     if (link->state == LM_LINK_FREE) return;
     if (link->state == LM_LINK_IDLE) leave_idle(io, link);
+    if (link->trunk != LM_NO_TRUNK) lm_trunk_forget(io, link);
     health_of(io, link->upstream, link->address)->open--;
     /* A3: acq_rel: behind the last use of the address; pairs with A4 in parts/upstreams.c */
     (void)lm_sub_acq_rel_u64(
         &io->shared->upstreams.at[link->upstream]->addresses[link->address].links, 1);
-    link->state = LM_LINK_FREE;
-    link->next = side->free_link;
-    side->free_link = (uint32_t)(link - side->links);
-    side->busy--;
-    lm_upstream_wake(io); /* another one may have to be kept in its place */
-}
-
-static struct lm_link *take_entry(struct lm_io *io) {
-    struct lm_upstream_side *side = io->upstream;
-    uint32_t index = side->free_link;
-    if (index == LM_NO_LINK) {
-        if (side->links_used == io->dialed_max) return NULL;
-        index = side->links_used++;
-    } else {
-        side->free_link = side->links[index].next;
-    }
-    struct lm_link *link = &side->links[index];
-    *link = (struct lm_link){.slot = LM_NO_SLOT, .previous = LM_NO_LINK, .next = LM_NO_LINK};
-    return link;
+    lm_link_give(io, link);
 }
 
 static struct lm_link *dial(struct lm_io *io, uint32_t upstream, uint32_t address) {
@@ -216,19 +221,16 @@ static struct lm_link *dial(struct lm_io *io, uint32_t upstream, uint32_t addres
         errno = EAGAIN;
         return NULL;
     }
-    struct lm_link *link = take_entry(io);
-    LM_ASSERT(link); /* there is one for each connection that may be dialed */
+    struct lm_link *link = lm_link_take(io);
+    LM_ASSERT(link); /* there is one for each connection that may be dialed, and for each stream */
     link->connection = connection->index;
     link->generation = connection->generation;
     link->upstream = (uint8_t)upstream;
     link->address = (uint8_t)address;
     link->state = LM_LINK_DIALING;
     link->connects = true;
-    link->moved_ns = io->now_ns;
     connection->in.carried = (uint32_t)(link - io->upstream->links);
     lm_link_hold(io, connection, true); /* the kernel has it */
-    io->upstream->busy++;
-    lm_upstream_wake(io);
     health_of(io, upstream, address)->open++;
     (void)lm_count_relaxed_u64(&to->links,
                                1); /* relaxed: this turn's, which A4's reader waits for */
@@ -237,9 +239,24 @@ static struct lm_link *dial(struct lm_io *io, uint32_t upstream, uint32_t addres
     return link;
 }
 
+/* A stream of the connection with the fewest; NULL: none takes one more. */
+static struct lm_link *open_stream(struct lm_io *io, const struct lm_upstream_health *health) {
+    struct lm_link *links = io->upstream->links, *best = NULL;
+    for (uint32_t l = health->carrying; l != LM_NO_LINK; l = links[l].next) {
+        const struct lm_upstream_trunk *trunk = lm_trunk_of(io, &links[l]);
+        if (trunk->is_closing || trunk->open >= trunk->open_max ||
+            lm_link_connection(io, &links[l])->ended)
+            continue;
+        if (!best || trunk->open < lm_trunk_of(io, best)->open) best = &links[l];
+    }
+    return best ? lm_trunk_stream(io, best) : NULL;
+}
+
 struct lm_link *lm_upstream_link(struct lm_io *io, uint32_t upstream, uint32_t address,
                                  bool is_fresh) {
     struct lm_upstream_health *health = health_of(io, upstream, address);
+    struct lm_link *stream = open_stream(io, health);
+    if (stream) return stream;
     while (!is_fresh && health->idle != LM_NO_LINK) {
         struct lm_link *link = &io->upstream->links[health->idle];
         if (link->idle_until_ns > io->now_ns && !lm_link_connection(io, link)->ended) {
@@ -248,7 +265,12 @@ struct lm_link *lm_upstream_link(struct lm_io *io, uint32_t upstream, uint32_t a
         }
         lm_upstream_drop(io, link);
     }
-    return dial(io, upstream, address);
+    struct lm_link *link = dial(io, upstream, address);
+    if (!link || !health->speaks_http2) return link;
+    if (lm_trunk_begin(io, link) && (stream = lm_trunk_stream(io, link))) return stream;
+    lm_upstream_drop(io, link); /* as many as there may be */
+    errno = EAGAIN;
+    return NULL;
 }
 
 /* Halves what is known of retries from time to time: of late, they are so many. */
@@ -259,6 +281,14 @@ static void age(struct lm_io *io, struct lm_upstream_pool *pool) {
     pool->retried /= 2;
 }
 
+/* The address is in use no more. */
+static void leave(struct lm_io *io, const struct lm_upstream_health *health) {
+    struct lm_link *links = io->upstream->links;
+    while (health->idle != LM_NO_LINK) lm_upstream_drop(io, &links[health->idle]);
+    for (uint32_t l = health->carrying; l != LM_NO_LINK; l = links[l].next)
+        lm_trunk_close(io, &links[l]);
+}
+
 bool lm_upstream_keep(struct lm_io *io) {
     const struct lm_upstreams *upstreams = &io->shared->upstreams;
     bool all = true;
@@ -267,8 +297,7 @@ bool lm_upstream_keep(struct lm_io *io) {
         for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++) {
             struct lm_upstream_health *health = health_of(io, u, a);
             if (!is_used(io, u, a)) {
-                while (health->idle != LM_NO_LINK)
-                    lm_upstream_drop(io, &io->upstream->links[health->idle]);
+                leave(io, health);
                 continue;
             }
             if (health->open >= upstreams->at[u]->connections) continue;

@@ -16,6 +16,8 @@ uint32_t lm_upstream_choose(struct lm_io *io, uint32_t upstream, uint32_t tried)
  * as there may be, or no descriptor is left (errno). */
 struct lm_link *lm_upstream_link(struct lm_io *io, uint32_t upstream, uint32_t address,
                                  bool is_fresh);
+/* Its answer is whole: it may have the next request, or is over. */
+void lm_upstream_finished(struct lm_io *io, struct lm_link *link);
 /* It has no request, and may have the next one. */
 void lm_upstream_rest(struct lm_io *io, struct lm_link *link);
 /* Nothing comes of it any more; it is free once the kernel is done with it. */

@@ -5,23 +5,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "dialects/http_code.h"
 #include "dialects/upstream_ask.h"
 #include "dialects/upstream_end.h"
 #include "dialects/upstream_pool.h"
+#include "dialects/upstream_trunk.h"
 #include "flow/reply.h"
 #include "wire/http_date.h"
 #include "wire/http_scan.h"
 
 /* Of the head for a stream of HTTP/2, which becomes a block in a batch with others. */
 enum { STREAM_HEAD_BYTES = 1024 };
-
-/* The link is of no use any more: what is wrong with it is known when it is over. */
-static size_t spoil(struct lm_io *io, struct lm_link *link, enum lm_link_fault fault,
-                    size_t count) {
-    link->fault = (uint8_t)fault;
-    lm_connection_abort(io, lm_link_connection(io, link));
-    return count;
-}
 
 /* ---- the head ---- */
 
@@ -71,6 +65,11 @@ static enum lm_exchange_framing framing_of(struct lm_io *io, uint32_t slot,
     return client->in.call.is_old ? LM_EXCHANGE_BY_END : LM_EXCHANGE_BY_CHUNKS;
 }
 
+static struct lm_slice text_of(uint32_t status) {
+    const char *reason = lm_http_reason(status);
+    return (struct lm_slice){reason, strlen(reason)};
+}
+
 /* Says the head anew: nothing of it is about this server's connections, or frames the body twice.
  */
 static void say_head(struct lm_io *io, struct lm_link *link,
@@ -90,11 +89,12 @@ static void say_head(struct lm_io *io, struct lm_link *link,
                  (unsigned long long)response->length);
     if (framing == LM_EXCHANGE_BY_CHUNKS)
         snprintf(length, sizeof length, "Transfer-Encoding: chunked\r\n");
+    const bool has_reason = response->reason.bytes > 0; /* HTTP/2 says none */
+    const struct lm_slice reason = has_reason ? response->reason : text_of(response->status);
     size_t used = (size_t)snprintf(
         at, room, "HTTP/1.1 %u %.*s\r\n%s%s%s", response->status,
-        (int)(response->reason.bytes < 64 ? response->reason.bytes : 64), response->reason.at,
-        lm_http_date_line(), request->last ? "Connection: close\r\n" : shared->keep_alive_lines,
-        length);
+        (int)(reason.bytes < 64 ? reason.bytes : 64), reason.at, lm_http_date_line(),
+        request->last ? "Connection: close\r\n" : shared->keep_alive_lines, length);
     used += pass_fields(response, at + used, room - used - 2);
     memcpy(at + used, "\r\n", 2);
     exchange->head_bytes = used + 2;
@@ -105,7 +105,32 @@ static void say_head(struct lm_io *io, struct lm_link *link,
 }
 
 static size_t garbage(struct lm_io *io, struct lm_link *link, size_t count) {
-    return spoil(io, link, LM_FAULT_GARBAGE, count);
+    lm_link_cut(io, link, LM_FAULT_GARBAGE);
+    return count;
+}
+
+bool lm_upstream_take_answer(struct lm_io *io, struct lm_link *link,
+                             const struct lm_http_response *response) {
+    struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    if (response->status == 101) {
+        snprintf(exchange->event, sizeof exchange->event,
+                 "its answer: expected HTTP/1.1 or HTTP/2, found a change of protocols");
+        lm_link_cut(io, link, LM_FAULT_GARBAGE);
+        return false;
+    }
+    if (response->status < 200) return true; /* the answer comes behind it */
+    if (lm_upstream_goes_on(io, link, response)) {
+        lm_link_cut(io, link, LM_FAULT_PASSED_OVER);
+        return false;
+    }
+    say_head(io, link, response);
+    link->state = LM_LINK_ANSWERING;
+    link->keep_alive = response->keep_alive;
+    link->keep_alive_s = response->keep_alive_s;
+    link->framing = (uint8_t)response->framing;
+    link->left = response->length;
+    link->chunks = (struct lm_http_chunks){0};
+    return true;
 }
 
 /* Reads the head, of which some may be in the window. Returns the bytes that were taken. */
@@ -136,23 +161,7 @@ static size_t take_head(struct lm_io *io, struct lm_link *link, const uint8_t *b
         return count;
     }
     link->head_used = 0;
-    const size_t taken = (size_t)used - before;
-    if (response.status == 101) {
-        snprintf(exchange->event, sizeof exchange->event,
-                 "its answer: expected HTTP/1.1, found a change of protocols");
-        return garbage(io, link, count);
-    }
-    if (response.status < 200) return taken; /* the answer comes behind it */
-    if (lm_upstream_goes_on(io, link, &response))
-        return spoil(io, link, LM_FAULT_PASSED_OVER, count);
-    say_head(io, link, &response);
-    link->state = LM_LINK_ANSWERING;
-    link->keep_alive = response.keep_alive;
-    link->keep_alive_s = response.keep_alive_s;
-    link->framing = (uint8_t)response.framing;
-    link->left = response.length;
-    link->chunks = (struct lm_http_chunks){0};
-    return taken;
+    return lm_upstream_take_answer(io, link, &response) ? (size_t)used - before : count;
 }
 
 /* ---- the body ---- */
@@ -299,7 +308,7 @@ static bool send_piece(struct lm_io *io, struct lm_link *link, struct piece *pie
     exchange->head_passed = true;
     if (outcome == LM_OUTCOME_BROKEN) {
         lm_connection_abort(io, client);
-        lm_connection_abort(io, lm_link_connection(io, link));
+        lm_link_cut(io, link, LM_FAULT_CLOSED);
         return true;
     }
     if (outcome == LM_OUTCOME_PARTIAL) keep_rest(exchange, request, piece);
@@ -315,7 +324,8 @@ static size_t gather(struct lm_io *io, struct lm_link *link, const uint8_t *byte
     const size_t taken = count < link->left ? count : (size_t)link->left;
     struct piece piece;
     if (taken < link->left) {
-        memcpy(exchange->window + exchange->window_used, bytes, taken);
+        memmove(exchange->window + exchange->window_used, bytes,
+                taken); /* of a stream, they lie there */
         exchange->window_used += taken;
         link->left -= taken;
         return taken;
@@ -327,8 +337,8 @@ static size_t gather(struct lm_io *io, struct lm_link *link, const uint8_t *byte
     return send_piece(io, link, &piece) ? taken : 0;
 }
 
-static size_t take_body(struct lm_io *io, struct lm_link *link, const uint8_t *bytes,
-                        size_t count) {
+size_t lm_upstream_take_body(struct lm_io *io, struct lm_link *link, const uint8_t *bytes,
+                             size_t count) {
     struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
     struct lm_connection *client = lm_exchange_client(io, link->slot);
     const struct lm_http_chunks chunks = link->chunks;
@@ -363,28 +373,32 @@ size_t lm_upstream_take(struct lm_io *io, struct lm_connection *connection, cons
             /* An answer without a body is one piece; of a stream the head goes on at once. */
             const bool waits = link->framing == LM_HTTP_FRAMED_BY_LENGTH && link->left > 0;
             if (is_body && (taken < count || !waits)) {
-                const size_t more = take_body(io, link, bytes + taken, count - taken);
+                const size_t more = lm_upstream_take_body(io, link, bytes + taken, count - taken);
                 taken += more;
             }
             return taken;
         }
-    case LM_LINK_ANSWERING: return take_body(io, link, bytes, count);
+    case LM_LINK_ANSWERING: return lm_upstream_take_body(io, link, bytes, count);
     case LM_LINK_IDLE: /* nobody has asked */ lm_upstream_drop(io, link); return count;
     case LM_LINK_FREE:
     case LM_LINK_DIALING:
+    case LM_LINK_CARRYING:
     case LM_LINK_OVER: break;
     }
     return count;
 }
 
-void lm_upstream_ended(struct lm_io *io, struct lm_link *link) {
-    struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+bool lm_upstream_end_body(struct lm_io *io, struct lm_link *link) {
     struct piece piece;
+    begin_piece(lm_exchange_of(io, link->slot), &piece);
+    piece.is_last = true;
+    return send_piece(io, link, &piece);
+}
+
+void lm_upstream_ended(struct lm_io *io, struct lm_link *link) {
     if (link->state != LM_LINK_ANSWERING || link->framing != LM_HTTP_FRAMED_BY_CLOSE ||
         link->fault != LM_FAULT_CLOSED ||
         lm_load_relaxed_u32(&lm_link_connection(io, link)->gone)) /* relaxed: this thread's own */
         return;
-    begin_piece(exchange, &piece);
-    piece.is_last = true;
-    (void)send_piece(io, link, &piece);
+    (void)lm_upstream_end_body(io, link);
 }

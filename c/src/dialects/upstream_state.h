@@ -11,8 +11,11 @@
 #include "tls/client.h"
 #include "wire/http_response.h"
 
+struct lm_upstream_trunk;
+
 enum {
     LM_NO_LINK = UINT32_MAX,
+    LM_NO_TRUNK = UINT16_MAX,
     LM_UPSTREAM_TICK_MS = 20, /* between two looks at what takes too long */
     LM_EXCHANGE_SLICES = 16,  /* of a body, in one piece of an answer */
     LM_EXCHANGE_PARTS = LM_EXCHANGE_SLICES + 4,
@@ -30,8 +33,9 @@ enum lm_link_fault {
     LM_FAULT_SILENT, /* no answer in time, or no more of it */
     LM_FAULT_LATE,   /* the answer was not whole in time */
     LM_FAULT_GARBAGE,
-    LM_FAULT_UNTRUSTED,  /* its certificate, or its TLS */
-    LM_FAULT_PASSED_OVER /* the answer says to ask elsewhere, where there is somebody else */
+    LM_FAULT_UNTRUSTED,   /* its certificate, or its TLS */
+    LM_FAULT_PASSED_OVER, /* the answer says to ask elsewhere, where there is somebody else */
+    LM_FAULT_RESET        /* a stream of HTTP/2, by its other side */
 };
 
 enum lm_link_state {
@@ -40,33 +44,50 @@ enum lm_link_state {
     LM_LINK_IDLE,
     LM_LINK_ASKING,    /* its request goes out; the head of the answer is awaited */
     LM_LINK_ANSWERING, /* its body */
+    LM_LINK_CARRYING,  /* it speaks HTTP/2: streams have the requests */
     LM_LINK_OVER       /* it has no request, and is closed once the kernel is done with it */
 };
 
-/* A connection to an address of an upstream. It has one request at a time. */
+/* What a stream of HTTP/2 adds. */
+struct lm_upstream_stream {
+    uint32_t id;   /* 0: its head is not sent; or the link is a connection */
+    uint8_t place; /* in its trunk's */
+    bool is_stream;
+    bool has_ended;      /* its other side says no more */
+    uint32_t deferred;   /* bytes of its body behind window_used, which its client does not take */
+    uint32_t owed;       /* bytes that have gone on, and its other side may send anew */
+    int32_t recv_window; /* bytes that its other side may send */
+    int64_t send_window;
+};
+
+/* What has one request at a time of an address: a connection, or a stream of HTTP/2, which is one
+ * of many on a connection that is a link too. */
 struct lm_link {
     uint32_t connection, generation; /* in the table of connections */
     uint32_t previous, next;         /* idle ones of the same address, or free ones; LM_NO_LINK */
     uint32_t slot;                   /* of the request that it has; LM_NO_SLOT: none */
+    uint16_t trunk;                  /* of a stream, or of its connection; LM_NO_TRUNK: HTTP/1.1 */
     uint8_t upstream, address;       /* their numbers */
     uint8_t state;                   /* enum lm_link_state */
     uint8_t fault;                   /* enum lm_link_fault */
-    int32_t refusal;                 /* errno, of one that could not be dialed */
-    bool is_used;                    /* it has answered before: its other side may have closed it */
-    bool has_ticket;                 /* for the next ones, where it speaks TLS */
-    bool connects;                   /* the kernel connects it */
-    bool sends;                      /* the ring sends the request */
-    bool has_answered;               /* some byte of the answer is here */
-    bool keep_alive;                 /* it may be used again after this answer */
-    uint8_t framing;                 /* enum lm_http_framing */
-    uint32_t keep_alive_s;           /* 0: the other side has not said */
-    uint64_t moved_ns;               /* when it last got on */
-    uint64_t idle_until_ns;          /* it may be used so long; UINT64_MAX: always */
-    uint64_t left;                   /* of a body with a length */
-    struct lm_http_chunks chunks;    /* of one without */
-    uint32_t head_used;              /* bytes of the answer's head that wait for others */
-    struct msghdr message;           /* the request */
+    int32_t
+        refusal;  /* errno, of one that could not be dialed; HTTP/2's, of a stream that was reset */
+    bool is_used; /* it has answered before: its other side may have closed it */
+    bool has_ticket;              /* for the next ones, where it speaks TLS */
+    bool connects;                /* the kernel connects it */
+    bool sends;                   /* the ring sends the request */
+    bool has_answered;            /* some byte of the answer is here */
+    bool keep_alive;              /* it may be used again after this answer */
+    uint8_t framing;              /* enum lm_http_framing */
+    uint32_t keep_alive_s;        /* 0: the other side has not said */
+    uint64_t moved_ns;            /* when it last got on */
+    uint64_t idle_until_ns;       /* it may be used so long; UINT64_MAX: always */
+    uint64_t left;                /* of a body with a length */
+    struct lm_http_chunks chunks; /* of one without */
+    uint32_t head_used;           /* bytes of the answer's head that wait for others */
+    struct msghdr message;        /* the request */
     struct iovec parts[8];
+    struct lm_upstream_stream stream;
 };
 
 /* How the end of an answer is told to its client. */
@@ -121,7 +142,10 @@ struct lm_upstream_context {
 struct lm_upstream_health {
     uint32_t number;     /* of the address that this is about */
     uint32_t idle;       /* the link that was idle last; LM_NO_LINK: none is */
-    uint32_t open;       /* links */
+    uint32_t carrying;   /* one of the links that carry streams, or will; LM_NO_LINK: none does */
+    bool speaks_http2;   /* as its last greeting said */
+    uint16_t streams;    /* that it takes at a time on a connection, as it said last */
+    uint32_t open;       /* connections */
     uint32_t busy;       /* requests there */
     uint32_t failures;   /* one behind the other */
     SSL_SESSION *ticket; /* with which it is greeted sooner; NULL: none */
@@ -137,8 +161,12 @@ struct lm_upstream_pool {
 
 /* One I/O thread's. */
 struct lm_upstream_side {
-    struct lm_mapping links_memory, exchanges_memory, contexts_memory; /* untouched: free */
+    /* Untouched: free. */
+    struct lm_mapping links_memory, exchanges_memory, contexts_memory, trunks_memory;
     struct lm_link *links;
+    struct lm_upstream_trunk *trunks; /* upstream_http2_state.h */
+    uint32_t links_max, trunks_used;
+    uint16_t free_trunk;
     struct lm_exchange *exchanges;
     struct lm_upstream_context *contexts;
     bool are_contexts; /* some head had one */
@@ -155,7 +183,8 @@ struct lm_upstream_side {
 static inline struct lm_link *lm_link_of(const struct lm_io *io,
                                          const struct lm_connection *connection) {
     struct lm_link *link = &io->upstream->links[connection->in.carried];
-    const bool is_its = link->state != LM_LINK_FREE && link->connection == connection->index &&
+    const bool is_its = link->state != LM_LINK_FREE && !link->stream.is_stream &&
+                        link->connection == connection->index &&
                         link->generation == connection->generation;
     return is_its ? link : NULL;
 }

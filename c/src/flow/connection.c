@@ -204,11 +204,6 @@ static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
     return half_read;
 }
 
-/* Whether this thread has opened it, to a server elsewhere. */
-static bool is_own(const struct lm_connection *connection) {
-    return connection->dialect == LM_DIALECT_UPSTREAM;
-}
-
 static void count_dropped(struct lm_io *io, const struct lm_connection *connection,
                           uint32_t model) {
     enum lm_status status = (enum lm_status)connection->in.cut_short;
@@ -226,7 +221,8 @@ void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connecti
     }
     uint32_t slot = connection->in.receiving;
     uint32_t model = slot == LM_NO_SLOT ? UINT32_MAX : io->requests[slot].model->index;
-    if (drop_request(io, connection) && !is_own(connection)) count_dropped(io, connection, model);
+    if (drop_request(io, connection) && !lm_dialect_is_own(connection->dialect))
+        count_dropped(io, connection, model);
     if (connection->in.read_state != LM_READ_LINGER) connection->in.read_state = LM_READ_HEADER;
 }
 
@@ -281,7 +277,7 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection, ui
 void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
     LM_DEBUG_ASSERT(connection->in.receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
     const bool is_stream = lm_connection_is_stream(connection);
-    const bool is_dialed = is_own(connection);
+    const bool is_dialed = lm_dialect_is_own(connection->dialect);
     if (connection->fd == LM_FD_PARKED) {
         lm_fd_store_drop(io->fd_store, connection->index);
         io->connections_parked--;

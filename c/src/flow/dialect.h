@@ -30,8 +30,14 @@ enum lm_dialect_index {
     LM_DIALECT_HTTP2,
     LM_DIALECT_GRPC,     /* in streams of HTTP/2 */
     LM_DIALECT_UPSTREAM, /* HTTP/1.1, of which this server is the client */
+    LM_DIALECT_UPSTREAM_HTTP2,
     LM_DIALECT_COUNT
 };
+
+/* Whether this server has opened the connection, to one elsewhere. */
+static inline bool lm_dialect_is_own(uint8_t dialect) {
+    return dialect == LM_DIALECT_UPSTREAM || dialect == LM_DIALECT_UPSTREAM_HTTP2;
+}
 
 struct lm_dialect {
     const char *name; /* in the access log */

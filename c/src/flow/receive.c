@@ -247,7 +247,7 @@ static void take_lingering(struct lm_io *io, struct lm_connection *connection, u
 static void received(struct lm_io *io, struct lm_connection *connection,
                      const struct lm_completion *completion) {
     uint32_t bytes = (uint32_t)completion->result;
-    const bool is_own = connection->dialect == LM_DIALECT_UPSTREAM;
+    const bool is_own = lm_dialect_is_own(connection->dialect);
     lm_add_single_writer_u64(is_own ? &io->stats->io.upstream_bytes : &io->stats->io.bytes_in,
                              bytes);
     if (completion->op == LM_OP_RECV_HEADER) {

@@ -28,7 +28,7 @@ int lm_load_tls_open(struct lm_load_tls **tls_out, const lumen_load_config *conf
     if (!config->tls_host) return 0;
     struct lm_load_tls *tls = calloc(1, sizeof *tls);
     if (!tls) return lm_error(LUMEN_E_NOMEM, "no memory for TLS");
-    const int code = lm_tls_client_open(&tls->client, &systems, false);
+    const int code = lm_tls_client_open(&tls->client, &systems, NULL);
     if (code) {
         lm_load_tls_close(tls);
         return code;

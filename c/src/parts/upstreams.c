@@ -85,6 +85,7 @@ static int check(const lumen_upstream_config *config) {
     if (!code)
         code = lm_setting_in_range("upstreams.answer_tokens", config->answer_tokens, 0, 1u << 24);
     if (!code) code = lm_setting_in_range("upstreams.asks_usage", config->asks_usage, 0, 1);
+    if (!code) code = lm_setting_in_range("upstreams.http2", config->http2, 0, LUMEN_HTTP2_NEVER);
     return code;
 }
 
@@ -112,6 +113,7 @@ int lm_upstreams_add(struct lm_upstreams *upstreams, const lumen_upstream_config
     upstream->token_bytes = config->token_bytes;
     upstream->answer_tokens = config->answer_tokens;
     upstream->asks_usage = config->asks_usage;
+    upstream->http2 = (uint8_t)config->http2;
     int bytes = asprintf(
         &upstream->authorization, "%s%s%s", config->authorization ? "Authorization: " : "",
         config->authorization ? config->authorization : "", config->authorization ? "\r\n" : "");

@@ -48,6 +48,7 @@ struct lm_upstream {
     uint32_t in_flight;        /* of all I/O threads */
     uint64_t connect_ns, first_byte_ns, silence_ns, total_ns;
     uint64_t ping_ns; /* in a stream that says nothing for so long; 0: never */
+    uint8_t http2;    /* LUMEN_HTTP2_* */
     bool retries;
     uint32_t retry_percent;
     uint32_t token_bytes, answer_tokens; /* a budget's idea of a request; lumen_upstream_config */

@@ -71,6 +71,16 @@ static void flush_denormals(lumen_server *server) {
         lm_server_note(server, "engine.flush_denormals: this processor cannot");
 }
 
+static void set_dialects(struct lm_shared *shared) {
+    shared->dialects[LM_DIALECT_OPEN] = &lm_greeting;
+    shared->dialects[LM_DIALECT_NATIVE] = &lm_native;
+    shared->dialects[LM_DIALECT_HTTP] = &lm_http;
+    shared->dialects[LM_DIALECT_HTTP2] = &lm_http2;
+    shared->dialects[LM_DIALECT_GRPC] = &lm_grpc;
+    shared->dialects[LM_DIALECT_UPSTREAM] = &lm_upstream;
+    shared->dialects[LM_DIALECT_UPSTREAM_HTTP2] = &lm_upstream_http2;
+}
+
 int lumen_open(const lumen_config *config, lumen_server **server_out) {
     *server_out = NULL;
     int code = lm_settings_check(config);
@@ -99,12 +109,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     }
 
     struct lm_shared *shared = &server->shared;
-    shared->dialects[LM_DIALECT_OPEN] = &lm_greeting;
-    shared->dialects[LM_DIALECT_NATIVE] = &lm_native;
-    shared->dialects[LM_DIALECT_HTTP] = &lm_http;
-    shared->dialects[LM_DIALECT_HTTP2] = &lm_http2;
-    shared->dialects[LM_DIALECT_GRPC] = &lm_grpc;
-    shared->dialects[LM_DIALECT_UPSTREAM] = &lm_upstream;
+    set_dialects(shared);
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
     code = lm_shared_open(shared, config);

@@ -20,8 +20,11 @@ static int open_tls(lumen_server *server, struct lm_upstream *upstream,
                                        .key = config->private_key,
                                        .source = config->source ? config->source : upstream->name};
     if (!speak_tls(config->addresses, config->address_count)) return 0;
+    static const char *const protocols[] = {[LUMEN_HTTP2_AUTO] = LM_ALPN_HTTP2 LM_ALPN_HTTP1,
+                                            [LUMEN_HTTP2_ALWAYS] = LM_ALPN_HTTP2,
+                                            [LUMEN_HTTP2_NEVER] = LM_ALPN_HTTP1};
     int code = lm_server_hold_sessions(server);
-    return code ? code : lm_tls_client_open(&upstream->tls, &trust, true);
+    return code ? code : lm_tls_client_open(&upstream->tls, &trust, protocols[upstream->http2]);
 }
 
 int lumen_add_upstream(lumen_server *server, const lumen_upstream_config *config,

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "tls/certificate.h"
@@ -34,8 +35,7 @@ static int trust_authorities(const struct lm_tls_client *client, const struct lm
 }
 
 int lm_tls_client_open(struct lm_tls_client **client_out, const struct lm_tls_trust *trust,
-                       bool http1) {
-    static const unsigned char protocols[] = "\x08http/1.1";
+                       const char *protocols) {
     *client_out = NULL;
     const struct lm_openssl *openssl = lm_openssl();
     if (!openssl) return LUMEN_E_UNSUPPORTED;
@@ -51,8 +51,9 @@ int lm_tls_client_open(struct lm_tls_client **client_out, const struct lm_tls_tr
         if (openssl->SSL_CTX_ctrl(client->context, LM_SSL_CTRL_SET_MIN_PROTO_VERSION,
                                   LM_TLS1_2_VERSION, NULL) != 1)
             code = refuse(openssl, "TLS 1.2");
-        if (!code && http1 &&
-            openssl->SSL_CTX_set_alpn_protos(client->context, protocols, sizeof protocols - 1))
+        if (!code && protocols &&
+            openssl->SSL_CTX_set_alpn_protos(client->context, (const unsigned char *)protocols,
+                                             (unsigned int)strlen(protocols)))
             code = refuse(openssl, "ALPN");
     }
     if (!code) code = trust_authorities(client, trust);
@@ -119,4 +120,12 @@ enum lm_tls_greeting lm_tls_client_greet(const struct lm_tls_client *client,
     snprintf(why, why_bytes, "no connection with TLS to %.128s: %s", host,
              reason[0] ? reason : "the server closed it");
     return LM_TLS_REFUSED;
+}
+
+bool lm_tls_client_has_chosen(const struct lm_tls_client *client,
+                              const struct lm_tls_session *session, const char *protocol) {
+    const unsigned char *chosen = NULL;
+    unsigned int bytes = 0;
+    client->openssl->SSL_get0_alpn_selected(session->ssl, &chosen, &bytes);
+    return bytes == (unsigned char)protocol[0] && memcmp(chosen, protocol + 1, bytes) == 0;
 }

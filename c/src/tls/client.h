@@ -22,9 +22,12 @@ struct lm_tls_trust {
     const char *source; /* where these come from, for messages */
 };
 
-/* `http1`: HTTP/1.1 is asked for (ALPN). Returns 0 or LUMEN_E_*. */
+/* `protocols`: one of these, the first before the second, is asked for (ALPN); NULL: none is.
+ * Returns 0 or LUMEN_E_*. */
+#define LM_ALPN_HTTP2 "\x02h2"
+#define LM_ALPN_HTTP1 "\x08http/1.1"
 int lm_tls_client_open(struct lm_tls_client **client_out, const struct lm_tls_trust *trust,
-                       bool http1);
+                       const char *protocols);
 void lm_tls_client_close(struct lm_tls_client *client); /* NULL is allowed */
 
 /* For a socket that is connected. `ticket`: of an earlier session with that server, or NULL. NULL:
@@ -37,5 +40,8 @@ enum lm_tls_greeting { LM_TLS_GREETED, LM_TLS_WAITS, LM_TLS_REFUSED };
 enum lm_tls_greeting lm_tls_client_greet(const struct lm_tls_client *client,
                                          const struct lm_tls_session *session, const char *host,
                                          char *why, size_t why_bytes);
+/* Greeted: whether the server has chosen that protocol. */
+bool lm_tls_client_has_chosen(const struct lm_tls_client *client,
+                              const struct lm_tls_session *session, const char *protocol);
 
 #endif

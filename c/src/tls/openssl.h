@@ -128,6 +128,7 @@ typedef int (*lm_pem_password)(char *, int, int, void *);
     X(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t))                                       \
     X(void, SSL_CTX_set_msg_callback, (SSL_CTX *, lm_ssl_message))                             \
     X(int, SSL_CTX_set_alpn_protos, (SSL_CTX *, const unsigned char *, unsigned int))          \
+    X(void, SSL_get0_alpn_selected, (const SSL *, const unsigned char **, unsigned int *))     \
     X(SSL_SESSION *, SSL_get1_session, (SSL *))                                                \
     X(int, SSL_set_session, (SSL *, SSL_SESSION *))                                            \
     X(SSL_SESSION *, SSL_SESSION_dup, (const SSL_SESSION *))                                   \

@@ -1,4 +1,5 @@
-"""Answers of upstreams at random, in any framing and in pieces, some cut; then all is as before.
+"""Answers of upstreams at random, over HTTP/1.1 and HTTP/2, in any framing and in pieces, some cut;
+then all is as before.
 
 The seed is printed with a failure. LUMEN_E2E_SEED replays one (each client's choices, not their
 timing), LUMEN_E2E_SECONDS sets the time for a longer soak.
@@ -22,6 +23,7 @@ import wire
 from conftest import Serve
 from harness import Server
 from upstreams import END, STREAM, Peer, Request, chunk, plain, upstream
+from upstreams2 import upstream2
 
 SEED = int(os.environ.get("LUMEN_E2E_SEED", time.time_ns() % 2**32))
 SECONDS = float(os.environ.get("LUMEN_E2E_SECONDS", "3"))
@@ -83,7 +85,7 @@ class Client:
         try:
             while time.monotonic() < until:
                 document = {
-                    "model": self._one_of("plain", "tls"),
+                    "model": self._one_of("plain", "tls", "plain2", "tls2"),
                     "seed": int(self._random.integers(0, 1 << 30)),
                     "framing": self._one_of("length", "chunks", "close"),
                     "bytes": self._one_of(0, 1, 256, 4096, 10_000, 100_000, 700_000),
@@ -105,7 +107,7 @@ class Client:
 
     def _check(self, document: dict[str, Any], code: int, body: bytes) -> None:
         if document["cut"] is None:
-            assert (code, body) == (200, answer_to(document)), (code, len(body), _brief(document))
+            assert (code, body) == (200, answer_to(document)), (code, body[:200], _brief(document))
 
     def http1(self, document: dict[str, Any]) -> None:
         peer = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=wire.TIMEOUT_S)
@@ -147,7 +149,14 @@ def _brief(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_answers_of_any_form(serve: Serve, files: tls.Files) -> None:
     print(f"seed {SEED}")
-    with upstream(script) as plainly, upstream(script, tls=tls.server_context(files)) as secured:
+    alpn = tls.server_context(files)
+    alpn.set_alpn_protocols(["h2"])
+    with (
+        upstream(script) as plainly,
+        upstream(script, tls=tls.server_context(files)) as secured,
+        upstream2(script) as plainly2,
+        upstream2(script, tls=alpn, window=5000, streams=3) as secured2,
+    ):
         server = serve(
             {
                 "server": {"tls": files.settings(), "drain_seconds": 5},
@@ -156,6 +165,16 @@ def test_answers_of_any_form(serve: Serve, files: tls.Files) -> None:
                     "secured": {
                         "urls": [secured.url],
                         "models": {"tls": "a-longer-name-there"},
+                        "ca": files.ca,
+                    },
+                    "plain2": {
+                        "urls": [plainly2.url],
+                        "models": {"plain2": "there"},
+                        "http2": "always",
+                    },
+                    "secured2": {
+                        "urls": [secured2.url],
+                        "models": {"tls2": "a-longer-name-there"},
                         "ca": files.ca,
                     },
                 },
