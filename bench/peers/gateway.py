@@ -5,7 +5,7 @@ OpenAI's form. In turns within a round, for 1, 16 and 256 connections: wrk asks 
 and through each gateway. A line has the medians of the rounds: requests a second, p50 and p99, CPU
 time a request of the gateway's processes, and their memory. All share the machine's cores, gateways
 have one thread each: compare the lines with each other alone. With --tls the gateways speak TLS to
-the upstream.
+the upstream, with --http2 HTTP/2.
 
 With --rate: so many requests a second of one connection (h2load), whatever they take.
 
@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,37 +55,52 @@ _CORES: Final = frozenset(os.sched_getaffinity(0))
 _OTHERS: Final = ("litellm[proxy]", "vllm-router")
 
 
-def _settings(port: int, tls: bool, folder: Path) -> dict[str, Any]:
-    scheme = "https" if tls else "http"
-    entry: dict[str, Any] = {"urls": [f"{scheme}://127.0.0.1:{port}"], "models": {"chat": "chat"}}
-    if tls:
+def _settings(up: Upstream, folder: Path) -> dict[str, Any]:
+    scheme = "https" if up.tls else "http"
+    entry: dict[str, Any] = {
+        "urls": [f"{scheme}://127.0.0.1:{up.port}"],
+        "models": {"chat": "chat"},
+        "http2": "always" if up.http2 else "never",
+    }
+    if up.tls:
         entry["ca"] = str(folder / "try.crt")
     return {"server": {"io_threads": 1, "metrics_port": 0}, "upstreams": {"up": entry}}
 
 
+@dataclass(frozen=True)
+class Upstream:
+    """Where the upstream is, and what it speaks."""
+
+    port: int
+    tls: bool
+    http2: bool
+
+
 @contextmanager
-def lumen(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
+def lumen(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs Lumen. Yields the leader of its session, and its port."""
     file = folder / "lumen.json"
-    file.write_text(json.dumps(_settings(port, tls, folder)))
+    file.write_text(json.dumps(_settings(up, folder)))
     with local_server("--config", str(file)) as server:
         yield server.pid, server.port
 
 
 @contextmanager
-def haproxy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
+def haproxy(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs HAProxy; as above."""
     program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
     if program is None:
         raise PeerMissingError("haproxy is not installed (Debian: apt-get install haproxy).")
     own, ca = free_port(), folder / "try.crt"
-    to = f"ssl verify required ca-file {ca} verifyhost localhost" if tls else ""
+    to = f"ssl verify required ca-file {ca} verifyhost localhost" if up.tls else ""
+    if up.http2:
+        to += " alpn h2" if up.tls else " proto h2"
     file = folder / "haproxy.cfg"
     file.write_text(
         "global\n  nbthread 1\n  maxconn 2000\ndefaults\n  mode http\n  timeout connect 1s\n"
         "  timeout client 600s\n  timeout server 600s\n  option http-keep-alive\n"
         f"frontend f\n  bind 127.0.0.1:{own}\n  default_backend b\nbackend b\n"
-        f"  http-reuse always\n  server s 127.0.0.1:{port} {to}\n"
+        f"  http-reuse always\n  server s 127.0.0.1:{up.port} {to}\n"
     )
     with started("haproxy", [program, "-f", str(file), "-db"], {}, _CORES) as process:
         process.wait_until(lambda: _answers(own))
@@ -92,24 +108,26 @@ def haproxy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def nginx_proxy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
+def nginx_proxy(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs nginx as a proxy; as above."""
     program = nginx.program()
     if program is None:
         raise PeerMissingError(f"{nginx.MISSING}.")
+    if up.http2:
+        raise PeerMissingError("nginx speaks HTTP/2 to upstreams from 1.29.4 on.")
     own, place = free_port(), folder / "proxy"
     place.mkdir()
-    scheme = "https" if tls else "http"
+    scheme = "https" if up.tls else "http"
     trust = (
         f"proxy_ssl_verify on; proxy_ssl_trusted_certificate {folder}/try.crt; "
         "proxy_ssl_name localhost; proxy_ssl_session_reuse on;"
-        if tls
+        if up.tls
         else ""
     )
     (place / "nginx.conf").write_text(
         nginx.frame(
             place,
-            f"  upstream up {{ server 127.0.0.1:{port}; keepalive 300; "
+            f"  upstream up {{ server 127.0.0.1:{up.port}; keepalive 300; "
             "keepalive_requests 1000000000; }\n"
             f"  server {{ listen 127.0.0.1:{own}; location / {{ proxy_pass {scheme}://up; "
             f'proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; {trust}'
@@ -123,7 +141,7 @@ def nginx_proxy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]
 
 
 @contextmanager
-def envoy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
+def envoy(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs Envoy; as above."""
     program = shutil.which("envoy")
     if program is None:
@@ -135,10 +153,18 @@ def envoy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
         "type": "STATIC",
         "load_assignment": {
             "cluster_name": "up",
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _envoys(port)}}]}],
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _envoys(up.port)}}]}],
         },
     }
-    if tls:
+    if up.http2:
+        options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+        cluster["typed_extension_protocol_options"] = {
+            options: {
+                "@type": f"type.googleapis.com/{options}",
+                "explicit_http_config": {"http2_protocol_options": {}},
+            }
+        }
+    if up.tls:
         kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
         trust = {"trusted_ca": {"filename": str(folder / "try.crt")}}
         cluster["transport_socket"] = {
@@ -146,7 +172,10 @@ def envoy(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
             "typed_config": {
                 "@type": kind,
                 "sni": "localhost",
-                "common_tls_context": {"validation_context": trust},
+                "common_tls_context": {
+                    "validation_context": trust,
+                    "alpn_protocols": ["h2"] if up.http2 else ["http/1.1"],
+                },
             },
         }
     filters = "type.googleapis.com/envoy.extensions.filters"
@@ -192,27 +221,27 @@ def _envoys(port: int) -> dict[str, Any]:
 
 
 @contextmanager
-def vllm_router(_folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
+def vllm_router(_folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs vLLM's router; as above."""
-    if tls:
-        raise PeerMissingError("vllm-router is measured without TLS.")
+    if up.tls or up.http2:
+        raise PeerMissingError("vllm-router is measured over plain HTTP/1.1.")
     own, python = free_port(), environment("gateways", _OTHERS)
     command = [str(python.with_name("vllm-router")), "--host", "127.0.0.1", "--port", str(own),
-               "--worker-urls", f"http://127.0.0.1:{port}"]  # fmt: skip
+               "--worker-urls", f"http://127.0.0.1:{up.port}"]  # fmt: skip
     with started("vllm-router", command, {}, _CORES) as process:
         process.wait_until(lambda: _answers(own))
         yield process.pid, own
 
 
 @contextmanager
-def litellm(folder: Path, port: int, tls: bool) -> Iterator[tuple[int, int]]:
+def litellm(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs LiteLLM's proxy with one worker; as above."""
-    if tls:
-        raise PeerMissingError("LiteLLM is measured without TLS.")
+    if up.tls or up.http2:
+        raise PeerMissingError("LiteLLM is measured over plain HTTP/1.1.")
     own, python = free_port(), environment("gateways", _OTHERS)
     parameters = {
         "model": "openai/chat",
-        "api_base": f"http://127.0.0.1:{port}/v1",
+        "api_base": f"http://127.0.0.1:{up.port}/v1",
         "api_key": "unused",
     }
     file = folder / "litellm.yaml"
@@ -250,18 +279,19 @@ def _answers(port: int) -> bool:
 
 
 @contextmanager
-def upstream(folder: Path, tls: bool) -> Iterator[int]:
-    """Runs nginx as the upstream. Yields its port."""
+def upstream(folder: Path, tls: bool, http2: bool) -> Iterator[Upstream]:
+    """Runs nginx as the upstream."""
     program = nginx.program()
     if program is None:
         raise PeerMissingError(f"{nginx.MISSING}.")
     port, place = free_port(), folder / "upstream"
     place.mkdir()
+    speaks = (" ssl" if tls else "") + (" http2" if http2 else "")
     own = f"ssl_certificate {folder}/try.crt; ssl_certificate_key {folder}/try.key;" if tls else ""
     (place / "nginx.conf").write_text(
         nginx.frame(
             place,
-            f"  server {{ listen 127.0.0.1:{port}{' ssl' if tls else ''}; {own}\n"
+            f"  server {{ listen 127.0.0.1:{port}{speaks}; {own}\n"
             f"    location / {{ return 200 '{ANSWER}'; }} }}\n",
         )
     )
@@ -269,20 +299,20 @@ def upstream(folder: Path, tls: bool) -> Iterator[int]:
     with started("nginx", command, {}, _CORES) as process:
         time.sleep(0.3)
         assert process.pid
-        yield port
+        yield Upstream(port, tls, http2)
 
 
-def compare(tls: bool, rounds: int, seconds: float, rate_rps: float) -> None:
+def compare(tls: bool, http2: bool, rounds: int, seconds: float, rate_rps: float) -> None:
     """Prints a table; rate_rps 0: as fast as they answer."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cert, key = make_certificate(["DNS:localhost", "IP:127.0.0.1"])
         (folder / "try.crt").write_bytes(cert)
         (folder / "try.key").write_bytes(key)
-        port = stack.enter_context(upstream(folder, tls))
-        places = {} if tls else {"direct": (0, port)}
+        up = stack.enter_context(upstream(folder, tls, http2))
+        places = {} if tls or http2 else {"direct": (0, up.port)}
         for name in GATEWAYS:
-            place = _started(stack, name, folder, port, tls)
+            place = _started(stack, name, folder, up)
             if place is not None:
                 places[name] = place
         heads = ("", "connections", "requests/s", "p50, µs", "p99, µs", "CPU a request, µs", "MiB")
@@ -303,11 +333,9 @@ def compare(tls: bool, rounds: int, seconds: float, rate_rps: float) -> None:
         print(table(heads, rows))
 
 
-def _started(
-    stack: ExitStack, name: str, folder: Path, port: int, tls: bool
-) -> tuple[int, int] | None:
+def _started(stack: ExitStack, name: str, folder: Path, up: Upstream) -> tuple[int, int] | None:
     try:
-        place: tuple[int, int] = stack.enter_context(GATEWAYS[name](folder, port, tls))
+        place: tuple[int, int] = stack.enter_context(GATEWAYS[name](folder, up))
     except PeerMissingError as error:
         print(f"without {name}: {error}", file=sys.stderr)
         return None
@@ -411,7 +439,7 @@ def streams(count: int, seconds: float) -> None:
     time.sleep(1)
     try:
         with tempfile.TemporaryDirectory() as directory:
-            settings = _settings(port, False, Path(directory))
+            settings = _settings(Upstream(port, False, False), Path(directory))
             settings["upstreams"]["up"]["in_flight"] = 65536
             settings["server"]["arena_bytes"] = "2GiB"
             settings["engine"] = {"queue_capacity": 16384}
@@ -437,6 +465,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--tls", action="store_true", help="to the upstream")
+    parser.add_argument("--http2", action="store_true", help="to the upstream")
     parser.add_argument("--rate", type=float, default=0, help="requests/s of one connection")
     parser.add_argument("--streams", type=int, default=0, help="so many streams instead")
     options = parser.parse_args()
@@ -449,7 +478,7 @@ def main() -> int:
     if options.rate and not h2load.found():
         print(f"{h2load.MISSING}.", file=sys.stderr)
         return 1
-    compare(options.tls, options.rounds, options.seconds, options.rate)
+    compare(options.tls, options.http2, options.rounds, options.seconds, options.rate)
     return 0
 
 
