@@ -99,6 +99,7 @@ HEADER_OF = {
     "server/threads.c": "server/state.h",
     "server/tls.c": "server/state.h",
     "server/budgets.c": "server/state.h",
+    "server/traces.c": "server/state.h",
     "server/fallbacks.c": "server/state.h",
     "server/upstreams.c": "server/state.h",
     "server/width.c": "server/state.h",

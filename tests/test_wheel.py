@@ -30,7 +30,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 RELEASE = ROOT / "c" / "build" / "release" / wheel_tool.LIBRARY
 # Packages whose name for pip differs from their name to import.
-IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml"}
+IMPORTED_AS = {
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
+}
 A_DATE = 1_700_000_000
 
 
@@ -137,7 +142,7 @@ def test_pip_installs_what_serving_imports_and_no_more(metadata: email.message.M
                 imported.add(str(node.module).partition(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"lumen_uring"}
     # pydantic_core is pydantic's own; ONNX Runtime's library is loaded from C.
-    said = needed[""] | needed["dashboard"] | needed["plot"]
+    said = needed[""] | needed["dashboard"] | needed["plot"] | needed["traces"]
     assert foreign - {"pydantic_core"} == said - {"onnxruntime"}
 
 

@@ -17,6 +17,7 @@
 #include "dialects/upstream.h"
 #include "dialects/upstream_greet.h"
 #include "flow/accept.h"
+#include "flow/access_log.h"
 #include "flow/advance.h"
 #include "flow/answer_cache.h"
 #include "flow/answer_look.h"
@@ -35,6 +36,7 @@
 #include "flow/threads.h"
 #include "flow/tls.h"
 #include "flow/tls_turn.h"
+#include "flow/tracing.h"
 #include "flow/transport.h"
 #include "io_due.h"
 #include "work/own.h"
@@ -70,13 +72,14 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (!io->requests || !io->scrap) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
-    code = shared->traced ? lm_trace_open(&io->trace) : 0;
+    code = lm_access_log_has_rows(shared) ? lm_trace_open(&io->trace) : 0;
     if (!code) code = lm_answers_open(io, capacity);
     if (!code) code = lm_request_lists_hold(io->models->lists, io);
     if (!code) code = lm_http_open(io);
     if (!code) code = lm_http2_open(io, connections);
     if (!code) code = lm_tls_open(io);
     if (!code) code = lm_upstreams_open(io);
+    if (!code) code = lm_tracing_open(io);
     for (uint32_t m = 0; !code && m < io->models->count; m++)
         code = lm_io_model_open(io, io->models->models[m]);
     return code;
@@ -108,6 +111,7 @@ void lm_io_close(struct lm_io *io) {
     free(io->scrap);
     lm_http_close(io);
     lm_http2_close(io);
+    lm_tracing_close(io);
     lm_upstreams_shut(io);
     io->requests = NULL;
     io->scrap = NULL;

@@ -9,7 +9,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from typing import Final
 
-from lumen_uring.ring import budgets, stats_structs, structs, upstream_structs
+from lumen_uring.ring import budgets, stats_structs, structs, traces, upstream_structs
 
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": structs.LumenKeyConfig,
@@ -39,6 +39,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_fallback": upstream_structs.LumenFallback,
     "lumen_budget_config": budgets.LumenBudgetConfig,
     "lumen_budget": budgets.LumenBudget,
+    "lumen_span": traces.LumenSpan,
     "lumen_certificate_info": structs.LumenCertificateInfo,
     "lumen_process": structs.LumenProcess,
     "lumen_slot_class": structs.LumenSlotClass,
@@ -197,6 +198,18 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         "lumen_set_budgets",
         ctypes.c_int,
         (_Server, ctypes.POINTER(budgets.LumenBudgetConfig), c_uint32),
+    ),
+    ("lumen_set_traces", ctypes.c_int, (_Server, c_double, c_uint32)),
+    (
+        "lumen_take_spans",
+        ctypes.c_int,
+        (
+            _Server,
+            ctypes.POINTER(traces.LumenSpan),
+            c_uint32,
+            _U32Pointer,
+            ctypes.POINTER(c_uint64),
+        ),
     ),
     (
         "lumen_load",

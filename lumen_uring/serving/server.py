@@ -40,6 +40,7 @@ from lumen_uring.serving.reload_report import Report, report_path
 from lumen_uring.serving.resolver import Resolver
 from lumen_uring.serving.start_files import Files, Problems, check_written, find
 from lumen_uring.serving.starting import Starting
+from lumen_uring.serving.traces import Exporter
 from lumen_uring.serving.triton_settings import TritonSettings
 from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.models import ModelConfig
@@ -163,6 +164,7 @@ def _serve(
         Processes(journal, guard) as processes,
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
+        Exporter(config.traces, engine, guard),
     ):
         with Starting(journal, notifier, guard, ENDING) as starting:
             if not _start(config, files, notes, problems, engine, processes, signals, starting):

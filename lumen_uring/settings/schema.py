@@ -18,6 +18,7 @@ from lumen_uring.settings.budgets import BudgetsConfig
 from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.tls import TlsConfig
+from lumen_uring.settings.traces import TracesConfig
 from lumen_uring.settings.types import (
     BATCH_MAX,
     BURST_EXPECTED,
@@ -318,9 +319,8 @@ class Config(Section):
     )
     upstreams: Upstreams = Field(default={}, description=UPSTREAMS_EXPECTED)
     fallbacks: Fallbacks = Field(default={}, description=FALLBACKS_EXPECTED)
-    budgets: BudgetsConfig = Field(
-        default_factory=BudgetsConfig, description="a mapping of settings"
-    )
+    budgets: BudgetsConfig = Field(default=BudgetsConfig(), description="a mapping of settings")
+    traces: TracesConfig = Field(default=TracesConfig(), description="a mapping of settings")
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _broken: tuple[Broken, ...] = PrivateAttr(default=())
 

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "lumen_budgets.h"
 #include "lumen_load.h"
+#include "lumen_traces.h"
 
 enum { FUNCTIONS_MAX = 64, NAME_MAX_BYTES = 64 };
 
@@ -71,6 +72,7 @@ static void table_covers_all(void) {
                    {"lumen_fallback", sizeof(lumen_fallback)},
                    {"lumen_budget_config", sizeof(lumen_budget_config)},
                    {"lumen_budget", sizeof(lumen_budget)},
+                   {"lumen_span", sizeof(lumen_span)},
                    {"lumen_upstream_address", sizeof(lumen_upstream_address)},
                    {"lumen_upstream_config", sizeof(lumen_upstream_config)},
                    {"lumen_text_config", sizeof(lumen_text_config)}};
@@ -151,6 +153,7 @@ static void exports(void) {
         check_skip("test_abi", "the table is right; no release library to look at: make lib");
     read_header("lumen.h", &declared);
     read_header("lumen_budgets.h", &declared);
+    read_header("lumen_traces.h", &declared);
     read_header("lumen_load.h", &declared);
     CHECK(declared.count >= 10);
     if (!read_library(path, &exported))

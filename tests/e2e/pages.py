@@ -32,6 +32,7 @@ NOT_RUN: Final = {
     "hf download": "it fetches a model; a stand-in of the same files is there",
     "lumen quantize": "what it keeps depends on the machine's pace; tests/test_quantize.py runs it",
     "lumen dashboard": "test_e2e_dashboard.py runs it, where Streamlit is installed",
+    "lumen iris.onnx --set traces": "test_e2e_traces.py does it, where OpenTelemetry's SDK is",
     "[{": "a reply, as the page shows it",
 }
 _ENDS: Final = ("inspect", "predict", "stats", "bench", "fit-router", "--check")

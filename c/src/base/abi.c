@@ -4,6 +4,7 @@
 
 #include "lumen_budgets.h"
 #include "lumen_load.h"
+#include "lumen_traces.h"
 
 #define WHOLE(type) {#type, "", 0, sizeof(type)}
 #define FIELD(type, field) {#type, #field, offsetof(type, field), sizeof(((type *)0)->field)}
@@ -145,6 +146,27 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_budget, reserved),
     FIELD(lumen_budget, unused),
     FIELD(lumen_budget, name),
+    WHOLE(lumen_span),
+    FIELD(lumen_span, trace),
+    FIELD(lumen_span, span),
+    FIELD(lumen_span, parent),
+    FIELD(lumen_span, started_ns),
+    FIELD(lumen_span, receive_ns),
+    FIELD(lumen_span, queue_ns),
+    FIELD(lumen_span, preprocess_ns),
+    FIELD(lumen_span, infer_ns),
+    FIELD(lumen_span, send_ns),
+    FIELD(lumen_span, total_ns),
+    FIELD(lumen_span, bytes),
+    FIELD(lumen_span, rows),
+    FIELD(lumen_span, batch_rows),
+    FIELD(lumen_span, width),
+    FIELD(lumen_span, status),
+    FIELD(lumen_span, code),
+    FIELD(lumen_span, kind),
+    FIELD(lumen_span, is_http),
+    FIELD(lumen_span, model),
+    FIELD(lumen_span, dialect),
     WHOLE(lumen_upstream_config),
     FIELD(lumen_upstream_config, name),
     FIELD(lumen_upstream_config, authorization),

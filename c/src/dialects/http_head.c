@@ -12,7 +12,7 @@
 #include "dialects/http_routes.h"
 #include "dialects/http_shm.h"
 #include "dialects/http_texts.h"
-#include "dialects/upstream_context.h"
+#include "flow/tracing.h"
 #include "wire/inflate.h"
 
 /* Checks the body's length and coding, as the head gives them. false: the request is answered. */
@@ -166,7 +166,9 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         return;
     if (lm_http_body_names_model(match.route) && !lm_http_texts_begin(io, connection)) return;
     if (lm_http_is_inference(match.route)) {
-        lm_upstream_context_keep(io, connection, head);
+        lm_tracing_keep(
+            io, connection,
+            &(struct lm_tracing_head){head->traceparent, head->tracestate, head->request_id});
         lm_http_admit_infer(io, connection);
         return;
     }

@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 #include "dialects/http_code.h"
+#include "flow/tracing.h"
 #include "wire/http_date.h"
 #include "work/output_view.h"
 
 /* As lm_model_reply_text_bytes has them. */
-enum { HEAD_ROOM = 320, EXPERT_ROOM = 320 };
+enum { HEAD_ROOM = 384, EXPERT_ROOM = 320 };
 
 /* Of the reply to a request: more, where the head names an expert. */
 static size_t head_room(const struct lm_request *request) {
@@ -21,11 +22,12 @@ static size_t head_room(const struct lm_request *request) {
 static void put_head(struct lm_request *request, char *text, size_t text_bytes, uint32_t code,
                      const char *headers, size_t content_bytes) {
     const struct lm_shared *shared = request->io->shared;
-    char head[HEAD_ROOM + EXPERT_ROOM];
+    char head[HEAD_ROOM + EXPERT_ROOM], trace[LM_TRACERESPONSE_BYTES];
     if (lm_shared_is_leaving(shared)) request->last = true;
+    (void)lm_tracing_write_answer(request, trace);
     int bytes =
-        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%sContent-Length: %zu\r\n\r\n", code,
-                 lm_http_reason(code), lm_http_date_line(), headers,
+        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%sContent-Length: %zu\r\n\r\n", code,
+                 lm_http_reason(code), lm_http_date_line(), headers, trace,
                  request->last ? "Connection: close\r\n" : shared->keep_alive_lines, content_bytes);
     LM_ASSERT(bytes > 0 && (size_t)bytes < sizeof head);
     memcpy(text - bytes, head, (size_t)bytes);

@@ -46,11 +46,7 @@ int lm_upstreams_open(struct lm_io *io) {
     int code = lm_mapping_reserve(&side->links_memory, side->links_max * sizeof *side->links);
     if (!code) code = lm_trunks_open(io);
     if (!code) code = lm_mapping_reserve(&side->exchanges_memory, slots * sizeof *side->exchanges);
-    if (!code)
-        code = lm_mapping_reserve(&side->contexts_memory,
-                                  io->connection_capacity * sizeof *side->contexts);
     if (code) return lm_error(LUMEN_E_NOMEM, "no memory for the connections of upstreams");
-    side->contexts = side->contexts_memory.base;
     side->links = side->links_memory.base;
     side->exchanges = side->exchanges_memory.base;
     side->free_link = LM_NO_LINK;
@@ -68,7 +64,6 @@ void lm_upstreams_shut(struct lm_io *io) {
     lm_mapping_close(&io->upstream->links_memory);
     lm_trunks_close(io);
     lm_mapping_close(&io->upstream->exchanges_memory);
-    lm_mapping_close(&io->upstream->contexts_memory);
     free(io->upstream);
     io->upstream = NULL;
 }

@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "dialects/upstream_context.h"
 #include "dialects/upstream_pool.h"
 #include "dialects/upstream_trunk.h"
 #include "flow/reply.h"
+#include "flow/tracing.h"
 #include "flow/transport.h"
 #include "wire/http2_head.h"
 
@@ -82,8 +82,8 @@ static size_t write_head(struct lm_io *io, const struct lm_link *link) {
                                  : "application/json",
                              content);
     used += (size_t)write_wishes(io, request, at + used, room - used);
-    used += lm_upstream_context_write(io, lm_io_connection(io, request->connection), at + used,
-                                      room - used);
+    used += lm_tracing_write(io, lm_io_connection(io, request->connection), request, at + used,
+                             room - used);
     LM_ASSERT(used < room);
     return used;
 }

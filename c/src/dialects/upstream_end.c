@@ -165,7 +165,7 @@ void lm_upstream_finish(struct lm_io *io, uint32_t slot, enum lm_outcome outcome
     const bool is_sent = outcome == LM_OUTCOME_SENT;
     request->status = LM_STATUS_OK;
     record(io, request, &io->stats->io.upstream_ok, is_sent);
-    if (io->shared->traced) lm_access_log_own(io, request, lm_now_ns(), exchange->status);
+    lm_access_log_own(io, request, lm_now_ns(), exchange->status);
     health_of(io, link)->busy--;
     link->slot = LM_NO_SLOT;
     end(io, slot);
@@ -263,6 +263,7 @@ void lm_upstream_tell(struct lm_io *io, uint32_t slot, const struct lm_upstream_
     struct lm_connection *client = lm_exchange_client(io, slot);
     const uint8_t route = request->wish.route;
     fail(io, slot, &io->stats->io.upstream_failed);
+    lm_access_log_span(io, request, lm_now_ns(), failure->code);
     lm_slots_release(io, request);
     lm_http_answer_error(io, client, failure->code, lm_http_retry_lines(route, failure->code),
                          failure->why);
@@ -309,7 +310,7 @@ static void cut(struct lm_io *io, uint32_t slot, const char *why) {
     if (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_PARTIAL)
         lm_connection_abort(io, client);
     record(io, request, &io->stats->io.upstream_failed, outcome != LM_OUTCOME_PARTIAL);
-    if (io->shared->traced) lm_access_log_own(io, request, lm_now_ns(), 0);
+    lm_access_log_own(io, request, lm_now_ns(), 0);
     end(io, slot);
     if (outcome == LM_OUTCOME_PARTIAL) {
         lm_reply_rest(io, client, request); /* which releases its slot */

@@ -11,6 +11,7 @@
 #include "dialects/upstream_pool.h"
 #include "dialects/upstream_trunk.h"
 #include "flow/reply.h"
+#include "flow/tracing.h"
 #include "wire/http_date.h"
 #include "wire/http_scan.h"
 
@@ -80,7 +81,7 @@ static void say_head(struct lm_io *io, struct lm_link *link,
     const enum lm_exchange_framing framing = framing_of(io, link->slot, response);
     const bool is_short = is_stream(io, link->slot);
     const size_t room = is_short ? (size_t)STREAM_HEAD_BYTES : (size_t)LM_UPSTREAM_HEAD_BYTES;
-    char length[48] = "";
+    char length[48] = "", trace[LM_TRACERESPONSE_BYTES];
     char *at = exchange->head;
     if (lm_shared_is_leaving(shared) || (framing == LM_EXCHANGE_BY_END && !is_short))
         request->last = true;
@@ -89,12 +90,13 @@ static void say_head(struct lm_io *io, struct lm_link *link,
                  (unsigned long long)response->length);
     if (framing == LM_EXCHANGE_BY_CHUNKS)
         snprintf(length, sizeof length, "Transfer-Encoding: chunked\r\n");
+    (void)lm_tracing_write_answer(request, trace);
     const bool has_reason = response->reason.bytes > 0; /* HTTP/2 says none */
     const struct lm_slice reason = has_reason ? response->reason : text_of(response->status);
     size_t used = (size_t)snprintf(
-        at, room, "HTTP/1.1 %u %.*s\r\n%s%s%s", response->status,
+        at, room, "HTTP/1.1 %u %.*s\r\n%s%s%s%s", response->status,
         (int)(reason.bytes < 64 ? reason.bytes : 64), reason.at, lm_http_date_line(),
-        request->last ? "Connection: close\r\n" : shared->keep_alive_lines, length);
+        request->last ? "Connection: close\r\n" : shared->keep_alive_lines, trace, length);
     used += pass_fields(response, at + used, room - used - 2);
     memcpy(at + used, "\r\n", 2);
     exchange->head_bytes = used + 2;

@@ -19,10 +19,7 @@ enum {
     LM_UPSTREAM_TICK_MS = 20, /* between two looks at what takes too long */
     LM_EXCHANGE_SLICES = 16,  /* of a body, in one piece of an answer */
     LM_EXCHANGE_PARTS = LM_EXCHANGE_SLICES + 4,
-    LM_EXCHANGE_EVENT_BYTES = LM_TEXT_BYTES_MAX + 192,
-    LM_CONTEXT_PARENT_BYTES_MAX = 128,
-    LM_CONTEXT_STATE_BYTES_MAX = 512,
-    LM_CONTEXT_ID_BYTES_MAX = 128
+    LM_EXCHANGE_EVENT_BYTES = LM_TEXT_BYTES_MAX + 192
 };
 
 /* Why a link is over. */
@@ -128,16 +125,6 @@ struct lm_exchange {
     char event[LM_EXCHANGE_EVENT_BYTES];
 };
 
-/* The trace that a request is part of, as its head says. Entry i is connection i's. */
-struct lm_upstream_context {
-    uint64_t started_ns;                          /* of the request whose head it was */
-    uint32_t generation;                          /* of its connection */
-    uint16_t parent_bytes, state_bytes, id_bytes; /* 0: it says none */
-    char parent[LM_CONTEXT_PARENT_BYTES_MAX];     /* traceparent */
-    char state[LM_CONTEXT_STATE_BYTES_MAX];       /* tracestate */
-    char id[LM_CONTEXT_ID_BYTES_MAX];             /* X-Request-Id */
-};
-
 /* An address as an I/O thread sees it: its links, and how its last requests ended. */
 struct lm_upstream_health {
     uint32_t number;     /* of the address that this is about */
@@ -162,14 +149,12 @@ struct lm_upstream_pool {
 /* One I/O thread's. */
 struct lm_upstream_side {
     /* Untouched: free. */
-    struct lm_mapping links_memory, exchanges_memory, contexts_memory, trunks_memory;
+    struct lm_mapping links_memory, exchanges_memory, trunks_memory;
     struct lm_link *links;
     struct lm_upstream_trunk *trunks; /* upstream_http2_state.h */
     uint32_t links_max, trunks_used;
     uint16_t free_trunk;
     struct lm_exchange *exchanges;
-    struct lm_upstream_context *contexts;
-    bool are_contexts; /* some head had one */
     uint32_t links_used, free_link;
     uint32_t busy; /* links that are neither free nor idle */
     uint64_t next_due_ns;

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "flow/dialect.h"
+#include "lumen_traces.h"
+#include "models/runner.h"
 
 static void find_peer(int fd, struct lm_trace_client *client) {
     struct sockaddr_storage peer = {0};
@@ -72,23 +74,26 @@ void lm_access_log_admit(struct lm_io *io, const struct lm_connection *connectio
     find_key(io, connection, &request->client);
 }
 
-void lm_access_log_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
-                       uint32_t code) {
-    struct lm_trace_record row = {.id = request->id,
-                                  .started_ns = request->started_ns,
-                                  .receive_ns = request->received_ns - request->started_ns,
-                                  .queue_ns = request->popped_ns - request->received_ns,
-                                  .infer_ns = request->inferred_ns - request->preprocessed_ns,
-                                  .send_ns = sent_ns - request->inferred_ns,
-                                  .total_ns = sent_ns - request->started_ns,
-                                  .bytes = request->payload_bytes,
-                                  .rows = request->sizes.rows,
-                                  .expert = request->expert ? (uint16_t)(request->expert->index + 1)
-                                                            : (uint16_t)0,
-                                  .allocator = lm_slot_allocator(request->slot),
-                                  .model = (uint16_t)request->model->index,
-                                  .status = request->status};
-    if (io->shared->access_logged) lm_access_log_complete(request, &row);
+void lm_access_log_push_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
+                            uint32_t code, bool is_span_alone) {
+    struct lm_trace_record row = {
+        .id = request->id,
+        .started_ns = request->started_ns,
+        .receive_ns = request->received_ns - request->started_ns,
+        .queue_ns = request->popped_ns - request->received_ns,
+        .infer_ns = request->inferred_ns - request->preprocessed_ns,
+        .send_ns = sent_ns - request->inferred_ns,
+        .total_ns = sent_ns - request->started_ns,
+        .bytes = request->payload_bytes,
+        .rows = request->sizes.rows,
+        .expert = request->expert ? (uint16_t)(request->expert->index + 1) : (uint16_t)0,
+        .allocator = lm_slot_allocator(request->slot),
+        .model = (uint16_t)request->model->index,
+        .status = request->status,
+        .is_span_alone = is_span_alone,
+        .kind = lm_model_is_elsewhere(request->model) ? (uint8_t)LUMEN_SPAN_UPSTREAM
+                                                      : (uint8_t)LUMEN_SPAN_KEPT};
+    lm_access_log_complete(request, &row);
     if (code) row.code = (uint16_t)code;
     lm_trace_push(&io->trace, &row);
     /* relaxed: own words */
@@ -96,6 +101,8 @@ void lm_access_log_own(struct lm_io *io, const struct lm_request *request, uint6
 }
 
 void lm_access_log_complete(const struct lm_request *request, struct lm_trace_record *row) {
+    row->context = request->context;
+    if (!request->io->shared->access_logged && !row->context.span) return;
     row->client = request->client;
     memcpy(row->why, request->why, sizeof row->why);
     row->code = row->status;

@@ -41,10 +41,27 @@ static inline void lm_access_log_refused(struct lm_io *io, const struct lm_conne
 /* I/O thread: keeps who asks with an admitted request, for the worker that answers it. */
 void lm_access_log_admit(struct lm_io *io, const struct lm_connection *connection,
                          struct lm_request *request);
-/* I/O thread: the row of an admitted request that it has answered, for the telemetry file too.
- * `code`: HTTP's; 0: as its status says. */
-void lm_access_log_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
-                       uint32_t code);
+/* Whether rows of requests are written, of all or of some. */
+static inline bool lm_access_log_has_rows(const struct lm_shared *shared) {
+    return shared->traced || shared->sampling.per_second;
+}
+/* Whether anybody wants the row of a request that is answered. */
+static inline bool lm_access_log_wants(const struct lm_request *request) {
+    return request->io->shared->traced || request->context.span;
+}
+/* I/O thread: the row of an admitted request that it has answered, for the telemetry file too: of a
+ * kept answer, or of an upstream's. `code`: HTTP's; 0: as its status says. */
+void lm_access_log_push_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
+                            uint32_t code, bool is_span_alone);
+static inline void lm_access_log_own(struct lm_io *io, const struct lm_request *request,
+                                     uint64_t sent_ns, uint32_t code) {
+    if (lm_access_log_wants(request)) lm_access_log_push_own(io, request, sent_ns, code, false);
+}
+/* The same where another row says what its client was told: for its span alone. */
+static inline void lm_access_log_span(struct lm_io *io, const struct lm_request *request,
+                                      uint64_t sent_ns, uint32_t code) {
+    if (request->context.span) lm_access_log_push_own(io, request, sent_ns, code, true);
+}
 /* Worker: completes the row of a request it has answered. */
 void lm_access_log_complete(const struct lm_request *request, struct lm_trace_record *row);
 

@@ -3,6 +3,7 @@
 
 #include "flow/access_log.h"
 #include "flow/slots.h"
+#include "flow/tracing.h"
 
 uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
                               uint64_t timeout_us) {
@@ -57,6 +58,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */
     lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
     lm_access_log_admit(io, connection, request);
+    lm_tracing_begin(io, connection, request);
     lm_slots_charge(io, request);
     connection->in.receiving = slot->index;
     connection->in.read_state = LM_READ_BODY;

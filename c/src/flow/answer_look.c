@@ -153,7 +153,7 @@ static void record(struct lm_io *io, const struct lm_request *request, uint64_t 
         lm_histogram_record(&stats->stages[LM_STAGE_TOTAL], total_ns);
         lm_model_histogram_record(&stats->models[model][LM_MODEL_STAGE_TOTAL], total_ns);
     }
-    if (io->shared->traced) lm_access_log_own(io, request, now_ns, 0);
+    lm_access_log_own(io, request, now_ns, 0);
 }
 
 static void answer_request(struct lm_io *io, struct lm_request *request,

@@ -171,7 +171,8 @@ struct lm_request {
     struct lm_reply_wish wish;
     uint8_t turn_wanted;        /* enum lm_texts_turn, before its body was read */
     struct lm_bulk_share share; /* where it has many texts */
-    /* For the access log. */
+    /* For traces, and for the access log. */
+    struct lm_trace_context context;
     struct lm_trace_client client;
     char why[LM_TRACE_WHY_BYTES]; /* "" where nothing went wrong */
 };

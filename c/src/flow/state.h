@@ -29,7 +29,6 @@
 #include "ring/fd_store.h"
 #include "ring/ring.h"
 
-struct lm_io;
 struct lm_tls_door;     /* tls/door.h */
 struct lm_tls_sessions; /* tls/sessions.h */
 struct lm_transport;    /* transport.h */
@@ -79,9 +78,10 @@ struct lm_shared {
     uint64_t default_timeout_ns;  /* 0: none */
     /* Requests that wait for a worker, of models with max_queued. */
     lm_atomic_u64 queued[LUMEN_MODELS_MAX];
-    uint32_t real_time;    /* priority of the threads; 0: they are ordinary */
-    bool io_shares_cores;  /* with workers, over which it has priority */
-    bool traced;           /* workers record a row per request */
+    uint32_t real_time;   /* priority of the threads; 0: they are ordinary */
+    bool io_shares_cores; /* with workers, over which it has priority */
+    bool traced;          /* workers record a row per request */
+    struct lm_sampling sampling;
     bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
     uint64_t io_poll_ns;   /* how long an I/O thread looks for completions before it sleeps */
     uint32_t unparked_max; /* per I/O thread; 0: there are descriptors enough */
@@ -89,8 +89,7 @@ struct lm_shared {
     lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */
     lm_atomic_u64 drain_until_ns; /* valid once phase is draining */
     lm_atomic_u32 workers_stop;   /* set when no I/O thread is left */
-    lm_atomic_u64 ios_running;
-    lm_atomic_u64 workers_running;
+    lm_atomic_u64 ios_running, workers_running;
     pthread_mutex_t spawning;  /* held by the control thread while it starts threads */
     pthread_barrier_t started; /* every thread is set up */
     pthread_barrier_t go;      /* the control thread has looked at how that went */
@@ -130,6 +129,7 @@ struct lm_http2_side;    /* dialects/http2_state.h */
 struct lm_answer_cache;  /* answer_cache.h */
 struct lm_tls_side;      /* tls.h */
 struct lm_upstream_side; /* dialects/upstream_state.h */
+struct lm_tracing;       /* tracing.c */
 
 struct lm_io {
     struct lm_shared *shared;
@@ -145,8 +145,7 @@ struct lm_io {
     struct lm_request *requests; /* one per slot */
     struct lm_mapping connection_memory;
     struct lm_connection *connections;
-    uint32_t connection_capacity;
-    uint32_t connections_used; /* entries from here on have never been touched */
+    uint32_t connection_capacity, connections_used; /* those behind were never touched */
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t marked_head, marked_tail; /* connections that lm_advance_all goes on with */
     uint32_t connections_open, streams_open, connections_parked;
@@ -161,6 +160,7 @@ struct lm_io {
     struct lm_http2_side *http2;
     struct lm_tls_side *tls;           /* NULL: the server does not speak TLS */
     struct lm_upstream_side *upstream; /* NULL: there are no upstreams */
+    struct lm_tracing *tracing;        /* NULL: nobody asks for traces */
     uint32_t errands_out;              /* connections that wait for the control program's answer */
     struct lm_answer_cache *answers;   /* NULL: server.response_cache_bytes is 0 */
     struct lm_region regions[LM_REGIONS_MAX];

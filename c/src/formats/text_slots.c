@@ -8,7 +8,7 @@
 
 enum {
     TEXT_BYTES_PER_ELEMENT = 2, /* the densest JSON: a digit and a comma */
-    HEAD_BYTES = 320,           /* the reply's head */
+    HEAD_BYTES = 384,           /* the reply's head */
     EXPERT_BYTES = 320,         /* of it, the name of the expert that answered */
     CLASS_BYTES = 128,          /* value and index of one class, as JSON and as bytes */
     LABEL_COPIES = 7            /* of a label: as bytes, and as JSON with every byte escaped */

@@ -22,6 +22,19 @@ struct lm_trace_client {
     char key[LM_KEY_NAME_BYTES_MAX];
 };
 
+/* The trace (W3C) that a request is part of, where it is one of those that are recorded. */
+struct lm_trace_context {
+    uint8_t trace[16];
+    uint64_t span;   /* the request's; 0: it is not recorded */
+    uint64_t parent; /* that the client has said; 0: none */
+};
+
+/* Which requests are recorded. */
+struct lm_sampling {
+    double share;        /* of those that are part of no trace yet */
+    uint32_t per_second; /* at most, of all I/O threads; 0: none */
+};
+
 struct lm_trace_record {
     uint64_t id;
     uint64_t started_ns; /* CLOCK_MONOTONIC */
@@ -43,6 +56,9 @@ struct lm_trace_record {
     char why[LM_TRACE_WHY_BYTES];    /* "" where nothing went wrong */
     uint16_t code;                   /* what the client was told: HTTP's, or `status` */
     bool is_http;
+    uint8_t kind;       /* enum lumen_span_kind */
+    bool is_span_alone; /* another row is in the files */
+    struct lm_trace_context context;
 };
 
 enum { LM_TRACE_RECORDS = 4096 };

@@ -19,6 +19,7 @@
 #include "dialects/native.h"
 #include "dialects/upstream.h"
 #include "flow/accept.h"
+#include "flow/access_log.h"
 #include "flow/listen.h"
 #include "flow/request_lists.h"
 #include "flow/shared.h"
@@ -220,16 +221,17 @@ int lumen_start(lumen_server *server) {
     if (!code) code = lm_server_describe_set(server->set);
     if (!code) code = lm_server_document_set(server, server->set);
     if (!code) code = open_stats(server);
-    if (!code && shared->traced) {
+    if (!code && lm_access_log_has_rows(shared)) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,
                                  server->access_path);
+        server->telemetry.spans = &server->spans;
         /* relaxed: no thread runs yet */
         lm_store_relaxed_u32(&server->telemetry.access_as_json, shared->config.access_as_json);
     }
     if (!code) code = lm_server_start_threads(server);
     if (code) return code;
     server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
-    if (shared->traced) code = lm_telemetry_start(&server->telemetry);
+    if (lm_access_log_has_rows(shared)) code = lm_telemetry_start(&server->telemetry);
     if (!code && shared->tls) code = lm_tls_handshakes_start(shared->tls);
     if (code) return code;
     lock_memory(server); /* last: all memory is there */
@@ -330,6 +332,7 @@ void lumen_close(lumen_server *server) {
     lm_unlink_unix(&server->unix_file);
     if (server->memory_locked) lm_memory_unlock();
     lm_telemetry_close(&server->telemetry);
+    lm_span_store_close(&server->spans);
     free(server->telemetry_path);
     free(server->access_path);
     lm_server_forget_fallbacks(server);

@@ -50,6 +50,7 @@ struct lumen_server {
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LM_ANSWERERS_MAX];
     struct lm_telemetry telemetry;
+    struct lm_span_store spans;
     char *telemetry_path;                /* NULL: none */
     char *access_path;                   /* NULL: none */
     struct lm_fallback_names *fallbacks; /* NULL: no model has any */

@@ -71,7 +71,7 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
         .model = (uint16_t)request->model->index,
         .status = request->status,
     };
-    if (worker->shared->access_logged) lm_access_log_complete(request, &row);
+    lm_access_log_complete(request, &row);
     lm_trace_push(&worker->trace, &row);
     lm_store_relaxed_u64(&worker->stats->worker.traces_dropped,
                          lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */
@@ -148,5 +148,5 @@ void lm_record_reply(struct lm_worker *worker, const struct lm_request *request,
     record_stages(worker, request, sent_ns);
     record_model(worker, request, sent_ns);
     record_batch(worker, request, sent_ns);
-    if (worker->shared->traced) trace(worker, request, sent_ns);
+    if (lm_access_log_wants(request)) trace(worker, request, sent_ns);
 }

@@ -73,13 +73,42 @@ static void write_access(struct lm_telemetry *telemetry, const struct lm_trace_r
     if (lm_line_file_add(&telemetry->access, line, bytes, &telemetry->stop)) tell(telemetry);
 }
 
+static void keep_span(struct lm_telemetry *telemetry, const struct lm_trace_record *row,
+                      uint64_t offset_ns) {
+    const struct lm_shared *shared = telemetry->shared;
+    lumen_span span = {.span = row->context.span,
+                       .parent = row->context.parent,
+                       .started_ns = row->started_ns + offset_ns,
+                       .receive_ns = row->receive_ns,
+                       .queue_ns = row->queue_ns,
+                       .preprocess_ns = row->preprocess_ns,
+                       .infer_ns = row->infer_ns,
+                       .send_ns = row->send_ns,
+                       .total_ns = row->total_ns,
+                       .bytes = row->bytes,
+                       .rows = row->rows,
+                       .batch_rows = row->batch_rows,
+                       .width = row->width,
+                       .status = row->status,
+                       .code = row->code,
+                       .kind = row->kind,
+                       .is_http = row->is_http};
+    memcpy(span.trace, row->context.trace, sizeof span.trace);
+    snprintf(span.model, sizeof span.model, "%s", lm_stats_model_name(&shared->stats, row->model));
+    snprintf(span.dialect, sizeof span.dialect, "%s", row->dialect);
+    lm_span_store_add(telemetry->spans, &span);
+}
+
 static uint32_t drain_some(struct lm_telemetry *telemetry, struct lm_trace *trace, uint32_t worker,
                            uint64_t offset_ns) {
     struct lm_trace_record records[RECORDS_AT_ONCE];
     uint32_t count = lm_trace_pop(trace, records, RECORDS_AT_ONCE);
     for (uint32_t r = 0; r < count; r++) {
-        if (telemetry->csv.setting && !records[r].what) write_row(telemetry, worker, &records[r]);
-        if (telemetry->access.setting) write_access(telemetry, &records[r], offset_ns);
+        const bool is_line = !records[r].is_span_alone;
+        if (is_line && telemetry->csv.setting && !records[r].what)
+            write_row(telemetry, worker, &records[r]);
+        if (is_line && telemetry->access.setting) write_access(telemetry, &records[r], offset_ns);
+        if (records[r].context.span) keep_span(telemetry, &records[r], offset_ns);
     }
     return count;
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "parts/line_file.h"
+#include "work/span_store.h"
 #include "work/state.h"
 
 struct lm_telemetry {
@@ -15,10 +16,11 @@ struct lm_telemetry {
     pthread_t thread;
     bool thread_started;
     lm_atomic_u32 stop;
-    lm_atomic_u64 rounds;      /* over all threads, each of all rows that were there */
-    lm_atomic_u32 reopen;      /* 1: the thread opens its files again */
-    pthread_mutex_t news_lock; /* held for a copy */
-    char news[1024];           /* lines that nobody took yet */
+    lm_atomic_u64 rounds;        /* over all threads, each of all rows that were there */
+    lm_atomic_u32 reopen;        /* 1: the thread opens its files again */
+    struct lm_span_store *spans; /* its owner's, for requests that are recorded; NULL: none are */
+    pthread_mutex_t news_lock;   /* held for a copy */
+    char news[1024];             /* lines that nobody took yet */
 };
 
 /* Opens or creates the files; a path may be NULL, and is copied by nobody. Returns 0, or LUMEN_E_*

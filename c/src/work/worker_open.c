@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/processor.h"
 #include "base/topology.h"
+#include "flow/access_log.h"
 #include "flow/io_model.h"
 #include "models/process.h"
 #include "models/virtual.h"
@@ -136,7 +137,7 @@ int lm_worker_open(struct lm_worker *worker) {
     if (worker->node->memory >= 0) lm_memory_prefer(worker->node->memory);
     if (shared->config.flush_denormals) (void)lm_processor_flush_denormals();
     worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
-    int code = shared->traced ? lm_trace_open(&worker->trace) : 0;
+    int code = lm_access_log_has_rows(shared) ? lm_trace_open(&worker->trace) : 0;
     worker->batch_counts = calloc(LUMEN_MODELS_MAX, sizeof *worker->batch_counts);
     if (!code && !worker->batch_counts) code = lm_error(LUMEN_E_NOMEM, "no memory for a worker");
     if (code) return code;
@@ -161,7 +162,7 @@ int lm_worker_open_bulk(struct lm_worker *worker) {
     worker->stats->head.cpu = -1;
     worker->batch_counts = calloc(LUMEN_MODELS_MAX, sizeof *worker->batch_counts);
     if (!worker->batch_counts) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
-    return shared->traced ? lm_trace_open(&worker->trace) : 0;
+    return lm_access_log_has_rows(shared) ? lm_trace_open(&worker->trace) : 0;
 }
 
 void lm_worker_forget_model(struct lm_worker *worker, uint32_t model) {
