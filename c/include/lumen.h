@@ -542,9 +542,9 @@ typedef struct lumen_upstream_config {
     uint32_t token_bytes;   /* 1..16 */
     uint32_t answer_tokens; /* 0..2^24 */
     uint32_t asks_usage;    /* 1: streams are asked to say it (stream_options.include_usage) */
-    uint32_t ping_ms; /* a comment to clients of streams that say nothing for so long; 0: none */
-    uint32_t http2;   /* LUMEN_HTTP2_* */
-    uint32_t reserved;
+    uint32_t ping_ms;  /* a comment to clients of streams that say nothing for so long; 0: none */
+    uint32_t http2;    /* LUMEN_HTTP2_* */
+    uint32_t hedge_ms; /* of patience, then a short request is asked twice; 0: any */
     const char *authorities; /* PEM: that its certificates must lead to; NULL: the system's */
     const char *certificate; /* PEM: this server's own, for it; NULL: none is shown */
     const char *private_key; /* PEM, of that */

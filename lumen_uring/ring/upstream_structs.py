@@ -43,7 +43,7 @@ class LumenUpstreamConfig(ctypes.Structure):
         ("asks_usage", c_uint32),
         ("ping_ms", c_uint32),
         ("http2", c_uint32),
-        ("reserved", c_uint32),
+        ("hedge_ms", c_uint32),
         ("authorities", c_char_p),
         ("certificate", c_char_p),
         ("private_key", c_char_p),

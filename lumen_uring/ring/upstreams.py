@@ -94,6 +94,7 @@ class Upstreams(Handle):
             answer_tokens=u32("answer", config.tokens.answer),
             asks_usage=int(config.tokens.ask),
             ping_ms=u32("ping", round(config.ping * 1000)),
+            hedge_ms=u32("hedge", round(config.hedge * 1000)),
             http2=("auto", "always", "never").index(config.http2),  # LUMEN_HTTP2_*
             **times,
             **listed(

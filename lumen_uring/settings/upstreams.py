@@ -127,6 +127,9 @@ class UpstreamConfig(Section):
     ping: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
         default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}"
     )
+    hedge: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
+        default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}"
+    )
     retry: RetryConfig = Field(default_factory=RetryConfig, description="a mapping of settings")
 
     tokens: TokensConfig = Field(default_factory=TokensConfig, description="a mapping of settings")

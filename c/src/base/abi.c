@@ -185,7 +185,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_upstream_config, asks_usage),
     FIELD(lumen_upstream_config, ping_ms),
     FIELD(lumen_upstream_config, http2),
-    FIELD(lumen_upstream_config, reserved),
+    FIELD(lumen_upstream_config, hedge_ms),
     FIELD(lumen_upstream_config, authorities),
     FIELD(lumen_upstream_config, certificate),
     FIELD(lumen_upstream_config, private_key),

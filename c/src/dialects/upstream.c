@@ -12,6 +12,7 @@
 #include "dialects/upstream_end.h"
 #include "dialects/upstream_fallback.h"
 #include "dialects/upstream_greet.h"
+#include "dialects/upstream_hedge.h"
 #include "dialects/upstream_pool.h"
 #include "dialects/upstream_receive.h"
 #include "dialects/upstream_reply.h"
@@ -179,7 +180,10 @@ void lm_upstream_client_left(struct lm_io *io, struct lm_connection *client) {
     const uint32_t slot = client->in.call.exchange - 1;
     const struct lm_exchange *exchange = lm_exchange_of(io, slot);
     /* It is over when the kernel is done with what it has of the slot. */
-    lm_link_cut(io, &io->upstream->links[exchange->link], LM_FAULT_CLOSED);
+    struct lm_link *link = &io->upstream->links[exchange->link];
+    struct lm_link *rival = lm_upstream_rival(io, link);
+    lm_link_cut(io, link, LM_FAULT_CLOSED);
+    if (rival) lm_link_cut(io, rival, LM_FAULT_CLOSED);
 }
 
 /* ---- what flow/ asks ---- */
@@ -349,6 +353,7 @@ static void look(struct lm_io *io, struct lm_link *link) {
     const int fault = late(io, link);
     if (fault < 0) {
         ping(io, link);
+        lm_upstream_hedge(io, link);
         const bool is_kept = link->stream.is_stream &&
                              lm_trunk_places_have(&lm_trunk_of(io, link)->held, link->stream.place);
         if (connection->buffer != LM_NO_BUFFER || is_kept) lm_connection_mark(io, connection);

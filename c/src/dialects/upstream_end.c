@@ -13,6 +13,7 @@
 #include "dialects/http_code.h"
 #include "dialects/upstream_ask.h"
 #include "dialects/upstream_fallback.h"
+#include "dialects/upstream_hedge.h"
 #include "dialects/upstream_pool.h"
 #include "flow/access_log.h"
 #include "flow/reply.h"
@@ -106,7 +107,7 @@ bool lm_upstream_begin(struct lm_io *io, struct lm_connection *client, struct lm
                          "upstreams have as many of this server's slots as they may: the others "
                          "are for the models that it serves itself");
     class_of(io, request->slot)->lent_count++;
-    exchange->link = LM_NO_LINK;
+    exchange->link = exchange->rival = LM_NO_LINK;
     exchange->upstream = (uint8_t)upstream;
     exchange->is_retried = exchange->is_renewed = false;
     exchange->head_passed = exchange->is_events = false;
@@ -354,6 +355,7 @@ bool lm_upstream_lose(struct lm_io *io, struct lm_link *link, struct lm_upstream
     if (is_at_fault) lm_upstream_failed(io, link->upstream, link->address);
     health_of(io, link)->busy--;
     link->slot = LM_NO_SLOT;
+    if (lm_upstream_yield(io, link, slot)) return true;
     exchange->link = LM_NO_LINK;
     if (is_gone) {
         leave(io, slot);
@@ -373,6 +375,7 @@ bool lm_upstream_goes_on(struct lm_io *io, const struct lm_link *link,
     const bool is_bad = status == 502 || status == 504 || (status == 503 && !is_busy);
     if (is_bad) lm_upstream_failed(io, link->upstream, link->address);
     if (!is_bad && !is_busy) lm_upstream_succeeded(io, link->upstream, link->address);
+    if ((is_bad || is_busy) && lm_upstream_rival(io, link)) return true;
     exchange->may_go_on =
         (is_bad || is_busy) && !exchange->is_retried &&
         lm_upstream_choose(io, link->upstream, exchange->tried) != LM_NO_ADDRESS_LEFT &&

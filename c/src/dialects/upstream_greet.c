@@ -53,7 +53,10 @@ static bool begin_streams(struct lm_io *io, struct lm_link *link) {
     if (slot != LM_NO_SLOT && !stream) return false;
     if (stream) {
         stream->slot = slot;
-        lm_exchange_of(io, slot)->link = (uint32_t)(stream - io->upstream->links);
+        struct lm_exchange *exchange = lm_exchange_of(io, slot);
+        uint32_t *its = exchange->link == (uint32_t)(link - io->upstream->links) ? &exchange->link
+                                                                                 : &exchange->rival;
+        *its = (uint32_t)(stream - io->upstream->links);
         link->slot = LM_NO_SLOT;
     }
     struct lm_upstream_trunk *trunk = lm_trunk_of(io, link);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "dialects/http2_state.h"
+#include "dialects/upstream_hedge.h"
 #include "dialects/upstream_reply.h"
 #include "dialects/upstream_trunk.h"
 #include "wire/http2_head.h"
@@ -190,6 +191,7 @@ static void keep_fragment(struct lm_io *io, struct lm_upstream_trunk *trunk, str
         garbage(io, link, "expected a head of at most 8192 bytes");
         return;
     }
+    lm_upstream_win(io, link); /* the window is its own from here on */
     memcpy(exchange->window + trunk->block_used, at, bytes);
     trunk->block_used += (uint32_t)bytes;
 }
@@ -199,7 +201,8 @@ static size_t take_headers(struct lm_io *io, struct lm_upstream_trunk *trunk, co
                            size_t count) {
     struct lm_http2_reader *reader = &trunk->reader;
     struct lm_link *link = stream_of(io, trunk);
-    if (link && link->sends && count > 0) return 0; /* the kernel still reads its slot */
+    if (link && (link->sends || !lm_upstream_may_answer(io, link)) && count > 0)
+        return 0; /* the kernel still reads its slot */
     const struct lm_http2_data piece = lm_http2_read_data(reader, bytes, count);
     const size_t taken = piece.before + piece.data + piece.behind;
     const size_t skipped = piece.data < trunk->skipped ? piece.data : trunk->skipped;

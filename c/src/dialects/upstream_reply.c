@@ -8,6 +8,7 @@
 #include "dialects/http_code.h"
 #include "dialects/upstream_ask.h"
 #include "dialects/upstream_end.h"
+#include "dialects/upstream_hedge.h"
 #include "dialects/upstream_pool.h"
 #include "dialects/upstream_trunk.h"
 #include "flow/reply.h"
@@ -125,6 +126,7 @@ bool lm_upstream_take_answer(struct lm_io *io, struct lm_link *link,
         lm_link_cut(io, link, LM_FAULT_PASSED_OVER);
         return false;
     }
+    lm_upstream_win(io, link);
     say_head(io, link, response);
     link->state = LM_LINK_ANSWERING;
     link->keep_alive = response->keep_alive;
@@ -158,6 +160,7 @@ static size_t take_head(struct lm_io *io, struct lm_link *link, const uint8_t *b
         return garbage(io, link, count);
     }
     if (used == 0) {
+        lm_upstream_win(io, link); /* the window is its own from here on */
         if (before == 0) memcpy(exchange->window, bytes, count);
         link->head_used = (uint32_t)have;
         return count;
@@ -367,7 +370,8 @@ size_t lm_upstream_take(struct lm_io *io, struct lm_connection *connection, cons
     link->moved_ns = io->now_ns;
     switch ((enum lm_link_state)link->state) {
     case LM_LINK_ASKING:
-        if (link->sends) return 0; /* the kernel still reads the slot */
+        if (link->sends || !lm_upstream_may_answer(io, link))
+            return 0; /* the kernel still reads the slot */
         link->has_answered = true;
         {
             size_t taken = take_head(io, link, bytes, count);

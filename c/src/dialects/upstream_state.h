@@ -96,7 +96,8 @@ enum lm_exchange_framing {
 
 /* A request that an upstream answers: it is with none of the workers. Entry i is slot i's. */
 struct lm_exchange {
-    uint32_t link; /* LM_NO_LINK: none has it */
+    uint32_t link;  /* LM_NO_LINK: none has it */
+    uint32_t rival; /* the other link that has it (upstream_hedge.h); LM_NO_LINK: there is none */
     uint8_t upstream;
     uint8_t framing;    /* enum lm_exchange_framing */
     uint16_t wanted;    /* the index of the model that its client asked for */

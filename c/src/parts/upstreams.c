@@ -108,6 +108,7 @@ int lm_upstreams_add(struct lm_upstreams *upstreams, const lumen_upstream_config
     upstream->silence_ns = ns_of(config->silence_ms);
     upstream->total_ns = ns_of(config->total_ms);
     upstream->ping_ns = ns_of(config->ping_ms);
+    upstream->hedge_ns = ns_of(config->hedge_ms);
     upstream->retries = config->retries > 0;
     upstream->retry_percent = (uint32_t)(config->retry_share * 100 + 0.5);
     upstream->token_bytes = config->token_bytes;

@@ -47,8 +47,9 @@ struct lm_upstream {
     uint32_t connections;      /* that each I/O thread keeps to each address */
     uint32_t in_flight;        /* of all I/O threads */
     uint64_t connect_ns, first_byte_ns, silence_ns, total_ns;
-    uint64_t ping_ns; /* in a stream that says nothing for so long; 0: never */
-    uint8_t http2;    /* LUMEN_HTTP2_* */
+    uint64_t hedge_ns; /* after which a short request goes to a second address too; 0: never */
+    uint64_t ping_ns;  /* in a stream that says nothing for so long; 0: never */
+    uint8_t http2;     /* LUMEN_HTTP2_* */
     bool retries;
     uint32_t retry_percent;
     uint32_t token_bytes, answer_tokens; /* a budget's idea of a request; lumen_upstream_config */

@@ -27,7 +27,19 @@ from conftest import Serve
 from h2.exceptions import StreamClosedError
 from harness import eventually
 from test_e2e_upstreams import CHAT, PATHS, REPLIES, ask, read_until, said
-from upstreams import END, STREAM, Peer, Request, chunk, event, plain, settings, upstream
+from upstreams import (
+    END,
+    STREAM,
+    Peer,
+    Request,
+    Script,
+    Upstream,
+    chunk,
+    event,
+    plain,
+    settings,
+    upstream,
+)
 from upstreams2 import Stream, data, frames, head, upstream2
 from web import Http
 
@@ -495,3 +507,62 @@ def test_an_upstream_that_is_a_lumen(serve: Serve, tmp_path: Path) -> None:
         with Http(near.port) as peer:
             assert peer.query(web.get("/v2/models/near/ready")).code == 200
         near.stop()
+
+
+# ---- asked twice ----
+
+
+@pytest.mark.parametrize("http", ["http1", "http2"])
+def test_who_waits_too_long_is_asked_for_elsewhere(serve: Serve, http: str) -> None:
+    """Embeddings and rerank alone; the first answer counts, and the other request is given up. A
+    bad answer of the second address leaves the first one its time."""
+    given_up: list[str] = []
+    calm = threading.Event()
+
+    def script(name: str) -> Script:
+        def answer(request: Request, peer: Peer) -> None:
+            document = request.document
+            if document.get("slow") == name:
+                given_up.append(f"{name} {peer.ends()}")
+            elif document.get("bad") == name:
+                peer.send(plain(b"{}", "503 Busy"))
+            elif document.get("late") == name:
+                assert calm.wait(wire.TIMEOUT_S)
+                peer.send(plain(name.encode()))
+            else:
+                peer.send(plain(name.encode()))
+
+        return answer
+
+    opened = upstream2 if http == "http2" else upstream
+    with opened(script("a")) as a, opened(script("b")) as b:
+        document = settings2(a.url, b.url, hedge=0.05, retry={"budget": 1.0})
+        document["upstreams"]["up"]["http2"] = "always" if http == "http2" else "never"
+        server = serve(document)
+        for number, path in enumerate(
+            ("/v1/embeddings", "/rerank", "/v1/rerank", "/v1/embeddings")
+        ):
+            for slow, quick in ("ab", "ba"):
+                found = at_once(
+                    5, lambda n, s=slow, p=path: ask(server.port, {"model": "chat", "slow": s}, p)
+                )
+                assert {answer[2] for answer in found} == {quick.encode()}, number
+        eventually(lambda: len(given_up) == a_and_b(a, b) - 40, "requests that are given up")
+        assert all(one.endswith("True") for one in given_up)
+        # Nobody else has an answer: the one that was asked first is waited for.
+        threading.Timer(0.5, calm.set).start()
+        for late, bad in ("ab", "ba"):
+            asked = {"model": "chat", "late": late, "bad": bad}
+            found = at_once(4, lambda n, d=asked: ask(server.port, d, "/v1/embeddings"))
+            assert {(one[0], one[2]) for one in found} == {(200, late.encode())}
+        # A chat is asked once.
+        before = a_and_b(a, b)
+        calm.clear()
+        threading.Timer(0.5, calm.set).start()
+        assert ask(server.port, {"model": "chat", "late": "a", "n": 1})[0] == 200
+        assert a_and_b(a, b) == before + 1
+        server.wait_until_idle()
+
+
+def a_and_b(a: Upstream, b: Upstream) -> int:
+    return len(a.requests) + len(b.requests)

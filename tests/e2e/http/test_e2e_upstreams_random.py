@@ -37,6 +37,10 @@ def answer_to(document: dict[str, Any]) -> bytes:
     return np.random.default_rng(document["seed"]).bytes(document["bytes"])
 
 
+def path_of(document: dict[str, Any]) -> str:
+    return "/v1/embeddings" if document["model"] == "twice" else CHAT
+
+
 def script(request: Request, peer: Peer) -> None:
     """Answers as the request says: its framing, in pieces, cut after `cut` bytes."""
     document = request.document
@@ -85,7 +89,7 @@ class Client:
         try:
             while time.monotonic() < until:
                 document = {
-                    "model": self._one_of("plain", "tls", "plain2", "tls2"),
+                    "model": self._one_of("plain", "tls", "plain2", "tls2", "twice"),
                     "seed": int(self._random.integers(0, 1 << 30)),
                     "framing": self._one_of("length", "chunks", "close"),
                     "bytes": self._one_of(0, 1, 256, 4096, 10_000, 100_000, 700_000),
@@ -112,7 +116,7 @@ class Client:
     def http1(self, document: dict[str, Any]) -> None:
         peer = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=wire.TIMEOUT_S)
         try:
-            peer.request("POST", CHAT, json.dumps(document).encode())
+            peer.request("POST", path_of(document), json.dumps(document).encode())
             answer = peer.getresponse()
             if self._below(10) == 0:
                 time.sleep(0.02)
@@ -125,7 +129,7 @@ class Client:
         if over_tls:
             to = tls.connect(tls.port_of(self._server), tls.context(self._files, ["h2"]))
         with http2.Http2(to, window=self._one_of(1 << 24, 1000, 65535)) as peer:
-            stream = peer.send(web.post(CHAT, json.dumps(document).encode()))
+            stream = peer.send(web.post(path_of(document), json.dumps(document).encode()))
             while stream not in peer.answers and stream not in peer.resets:
                 peer.read()
             if stream in peer.resets:
@@ -137,7 +141,7 @@ class Client:
         self.http2(document, over_tls=True)
 
     def leaves(self, document: dict[str, Any]) -> None:
-        request = web.post(CHAT, json.dumps(document).encode())
+        request = web.post(path_of(document), json.dumps(document).encode())
         with wire.Wire(self._server.port) as peer:
             peer.send(request[: self._one_of(10, 200, len(request))])
             time.sleep(self._random.random() * 0.01)
@@ -156,6 +160,7 @@ def test_answers_of_any_form(serve: Serve, files: tls.Files) -> None:
         upstream(script, tls=tls.server_context(files)) as secured,
         upstream2(script) as plainly2,
         upstream2(script, tls=alpn, window=5000, streams=3) as secured2,
+        upstream2(script) as other2,
     ):
         server = serve(
             {
@@ -171,6 +176,13 @@ def test_answers_of_any_form(serve: Serve, files: tls.Files) -> None:
                         "urls": [plainly2.url],
                         "models": {"plain2": "there"},
                         "http2": "always",
+                    },
+                    "twice": {  # whose answers often take longer than that
+                        "urls": [plainly2.url, other2.url],
+                        "models": {"twice": "there"},
+                        "http2": "always",
+                        "hedge": 0.001,
+                        "retry": {"budget": 1.0},
                     },
                     "secured2": {
                         "urls": [secured2.url],
