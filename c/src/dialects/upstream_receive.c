@@ -87,9 +87,9 @@ void lm_stream_go_on(struct lm_io *io, struct lm_link *link) {
             waits = !pass_deferred(io, link);
             continue;
         }
-        if (exchange->head_passed) exchange->window_used = 0;
+        if (exchange->head_passed) exchange->window_used = 0; /* else it gathers a short answer */
         if (!link->stream.has_ended) {
-            credit(io, trunk, link);
+            if (exchange->head_passed) credit(io, trunk, link);
             break;
         }
         end_body(io, link);
@@ -106,10 +106,13 @@ static void take_body(struct lm_io *io, struct lm_link *link, const uint8_t *byt
                        lm_connection_is_sending(lm_exchange_client(io, link->slot));
     if (!waits) taken = lm_upstream_take_body(io, link, bytes, count);
     if (link->slot == LM_NO_SLOT) return;
-    LM_ASSERT(exchange->window_used + link->stream.deferred + count - taken <=
-              LM_UPSTREAM_WINDOW_BYTES); /* begin_frame has seen to that */
-    memcpy(exchange->window + exchange->window_used + link->stream.deferred, bytes + taken,
-           count - taken);
+    const size_t at = exchange->window_used + link->stream.deferred;
+    LM_DEBUG_ASSERT(at + count - taken <= LM_UPSTREAM_WINDOW_BYTES); /* by what it may send */
+    if (at + count - taken > LM_UPSTREAM_WINDOW_BYTES) {
+        garbage(io, link, "more of it than was asked for");
+        return;
+    }
+    memcpy(exchange->window + at, bytes + taken, count - taken);
     link->stream.deferred += (uint32_t)(count - taken);
 }
 

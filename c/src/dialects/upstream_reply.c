@@ -127,6 +127,7 @@ bool lm_upstream_take_answer(struct lm_io *io, struct lm_link *link,
         return false;
     }
     lm_upstream_win(io, link);
+    exchange->window_used = 0;
     say_head(io, link, response);
     link->state = LM_LINK_ANSWERING;
     link->keep_alive = response->keep_alive;

@@ -348,6 +348,11 @@ FRAMES: dict[str, Callable[[int], bytes]] = {
     "a setting that cannot be": lambda s: http2.frame(
         http2.SETTINGS, 0, struct.pack(">HI", 4, 2**31)
     ),
+    "more than it promised, and than was asked for": lambda s: (
+        head(s, ("content-length", "8000"))
+        + data(s, bytes(7999), False)
+        + data(s, bytes(8192), False)
+    ),
     "more of a body than was asked for": lambda s: head(s) + data(s, bytes(8193), False),
     "a block that is cut by another frame": lambda s: (
         http2.frame(http2.HEADERS, s, http2.literal((":status", "200")), 0) + data(s, b"{}")
