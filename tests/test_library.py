@@ -27,7 +27,13 @@ from lumen_uring.settings import types as setting_types
 
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDE = ROOT / "c" / "include"
-HEADERS = ("lumen.h", "lumen_budgets.h", "lumen_traces.h", "lumen_load.h")
+HEADERS = (
+    "lumen.h",
+    "lumen_upstreams.h",
+    "lumen_budgets.h",
+    "lumen_traces.h",
+    "lumen_load.h",
+)
 HEADERS_TEXT = "".join((INCLUDE / name).read_text() for name in HEADERS)
 INCLUDES = "".join(f'#include "{name}"\n' for name in HEADERS)
 

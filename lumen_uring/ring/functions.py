@@ -58,7 +58,7 @@ _Info = ctypes.POINTER(structs.LumenInfo)
 _Server = ctypes.c_void_p
 _U32Pointer = ctypes.POINTER(c_uint32)
 
-# Every function of lumen.h: name, restype, argtypes. Without these ctypes guesses int, and cuts
+# Every function of the headers: name, restype, argtypes. Without these ctypes guesses int, and cuts
 # pointers to 32 bits.
 FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     (
@@ -75,21 +75,6 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_set_metrics_port", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_set_tls", ctypes.c_int, (_Server, ctypes.POINTER(structs.LumenTlsConfig))),
-    (
-        "lumen_add_upstream",
-        ctypes.c_int,
-        (_Server, ctypes.POINTER(upstream_structs.LumenUpstreamConfig), ctypes.POINTER(c_uint32)),
-    ),
-    (
-        "lumen_move_upstream",
-        ctypes.c_int,
-        (_Server, c_uint32, ctypes.POINTER(upstream_structs.LumenUpstreamAddress), c_uint32),
-    ),
-    (
-        "lumen_set_fallbacks",
-        ctypes.c_int,
-        (_Server, ctypes.POINTER(upstream_structs.LumenFallback), c_uint32),
-    ),
     (
         "lumen_look_at_certificate",
         ctypes.c_int,
@@ -194,6 +179,21 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         ),
     ),
     ("lumen_tokenizer_close", None, (ctypes.c_void_p,)),
+    (
+        "lumen_add_upstream",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(upstream_structs.LumenUpstreamConfig), ctypes.POINTER(c_uint32)),
+    ),
+    (
+        "lumen_move_upstream",
+        ctypes.c_int,
+        (_Server, c_uint32, ctypes.POINTER(upstream_structs.LumenUpstreamAddress), c_uint32),
+    ),
+    (
+        "lumen_set_fallbacks",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(upstream_structs.LumenFallback), c_uint32),
+    ),
     (
         "lumen_set_budgets",
         ctypes.c_int,

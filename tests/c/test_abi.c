@@ -7,6 +7,7 @@
 #include "lumen_budgets.h"
 #include "lumen_load.h"
 #include "lumen_traces.h"
+#include "lumen_upstreams.h"
 
 enum { FUNCTIONS_MAX = 64, NAME_MAX_BYTES = 64 };
 
@@ -154,6 +155,7 @@ static void exports(void) {
     read_header("lumen.h", &declared);
     read_header("lumen_budgets.h", &declared);
     read_header("lumen_traces.h", &declared);
+    read_header("lumen_upstreams.h", &declared);
     read_header("lumen_load.h", &declared);
     CHECK(declared.count >= 10);
     if (!read_library(path, &exported))

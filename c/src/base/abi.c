@@ -5,6 +5,7 @@
 #include "lumen_budgets.h"
 #include "lumen_load.h"
 #include "lumen_traces.h"
+#include "lumen_upstreams.h"
 
 #define WHOLE(type) {#type, "", 0, sizeof(type)}
 #define FIELD(type, field) {#type, #field, offsetof(type, field), sizeof(((type *)0)->field)}

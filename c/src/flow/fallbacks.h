@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/atomics.h"
-#include "lumen.h"
+#include "lumen_upstreams.h"
 
 _Static_assert(LUMEN_MODELS_MAX < 256 && LUMEN_FALLBACKS_MAX == 8, "a list is a word of bytes");
 

@@ -12,6 +12,7 @@
 
 #include "base/atomics.h"
 #include "base/limits.h"
+#include "lumen_upstreams.h"
 
 /* Of a slot, beside the body: for the head of a request and of its answer, and for what a client
  * has not taken. */
