@@ -145,6 +145,15 @@ void lm_upstream_settle(struct lm_io *io, uint32_t slot) {
     lm_slots_settle(request, tokens_of(lm_exchange_of(io, slot), request));
 }
 
+static void log_end(struct lm_io *io, const struct lm_request *request, uint32_t code,
+                    bool is_span_alone) {
+    lm_access_log_own(io, request,
+                      &(struct lm_access_own){.kind = LUMEN_SPAN_UPSTREAM,
+                                              .sent_ns = lm_now_ns(),
+                                              .code = code,
+                                              .is_span_alone = is_span_alone});
+}
+
 /* The request is the upstream's no more. */
 static void end(struct lm_io *io, uint32_t slot) {
     const struct lm_exchange *exchange = lm_exchange_of(io, slot);
@@ -166,7 +175,7 @@ void lm_upstream_finish(struct lm_io *io, uint32_t slot, enum lm_outcome outcome
     const bool is_sent = outcome == LM_OUTCOME_SENT;
     request->status = LM_STATUS_OK;
     record(io, request, &io->stats->io.upstream_ok, is_sent);
-    lm_access_log_own(io, request, lm_now_ns(), exchange->status);
+    log_end(io, request, exchange->status, false);
     health_of(io, link)->busy--;
     link->slot = LM_NO_SLOT;
     end(io, slot);
@@ -264,7 +273,7 @@ void lm_upstream_tell(struct lm_io *io, uint32_t slot, const struct lm_upstream_
     struct lm_connection *client = lm_exchange_client(io, slot);
     const uint8_t route = request->wish.route;
     fail(io, slot, &io->stats->io.upstream_failed);
-    lm_access_log_span(io, request, lm_now_ns(), failure->code);
+    log_end(io, request, failure->code, true); /* its refusal has a line */
     lm_slots_release(io, request);
     lm_http_answer_error(io, client, failure->code, lm_http_retry_lines(route, failure->code),
                          failure->why);
@@ -311,7 +320,7 @@ static void cut(struct lm_io *io, uint32_t slot, const char *why) {
     if (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_PARTIAL)
         lm_connection_abort(io, client);
     record(io, request, &io->stats->io.upstream_failed, outcome != LM_OUTCOME_PARTIAL);
-    lm_access_log_own(io, request, lm_now_ns(), 0);
+    log_end(io, request, 0, false);
     end(io, slot);
     if (outcome == LM_OUTCOME_PARTIAL) {
         lm_reply_rest(io, client, request); /* which releases its slot */

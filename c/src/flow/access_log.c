@@ -7,8 +7,6 @@
 
 #include "base/clock.h"
 #include "flow/dialect.h"
-#include "lumen_traces.h"
-#include "models/runner.h"
 
 static void find_peer(int fd, struct lm_trace_client *client) {
     struct sockaddr_storage peer = {0};
@@ -74,27 +72,26 @@ void lm_access_log_admit(struct lm_io *io, const struct lm_connection *connectio
     find_key(io, connection, &request->client);
 }
 
-void lm_access_log_push_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
-                            uint32_t code, bool is_span_alone) {
-    struct lm_trace_record row = {
-        .id = request->id,
-        .started_ns = request->started_ns,
-        .receive_ns = request->received_ns - request->started_ns,
-        .queue_ns = request->popped_ns - request->received_ns,
-        .infer_ns = request->inferred_ns - request->preprocessed_ns,
-        .send_ns = sent_ns - request->inferred_ns,
-        .total_ns = sent_ns - request->started_ns,
-        .bytes = request->payload_bytes,
-        .rows = request->sizes.rows,
-        .expert = request->expert ? (uint16_t)(request->expert->index + 1) : (uint16_t)0,
-        .allocator = lm_slot_allocator(request->slot),
-        .model = (uint16_t)request->model->index,
-        .status = request->status,
-        .is_span_alone = is_span_alone,
-        .kind = lm_model_is_elsewhere(request->model) ? (uint8_t)LUMEN_SPAN_UPSTREAM
-                                                      : (uint8_t)LUMEN_SPAN_KEPT};
+void lm_access_log_push_own(struct lm_io *io, const struct lm_request *request,
+                            const struct lm_access_own *own) {
+    struct lm_trace_record row = {.id = request->id,
+                                  .started_ns = request->started_ns,
+                                  .receive_ns = request->received_ns - request->started_ns,
+                                  .queue_ns = request->popped_ns - request->received_ns,
+                                  .infer_ns = request->inferred_ns - request->preprocessed_ns,
+                                  .send_ns = own->sent_ns - request->inferred_ns,
+                                  .total_ns = own->sent_ns - request->started_ns,
+                                  .bytes = request->payload_bytes,
+                                  .rows = request->sizes.rows,
+                                  .expert = request->expert ? (uint16_t)(request->expert->index + 1)
+                                                            : (uint16_t)0,
+                                  .allocator = lm_slot_allocator(request->slot),
+                                  .model = (uint16_t)request->model->index,
+                                  .status = request->status,
+                                  .is_span_alone = own->is_span_alone,
+                                  .kind = (uint8_t)own->kind};
     lm_access_log_complete(request, &row);
-    if (code) row.code = (uint16_t)code;
+    if (own->code) row.code = (uint16_t)own->code;
     lm_trace_push(&io->trace, &row);
     /* relaxed: own words */
     lm_store_relaxed_u64(&io->stats->io.traces_dropped, lm_load_relaxed_u64(&io->trace.dropped));

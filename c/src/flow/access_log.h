@@ -6,6 +6,7 @@
 #define LM_FLOW_ACCESS_LOG_H
 
 #include "flow/state.h"
+#include "lumen_traces.h"
 
 /* A request that an I/O thread answered without a worker. */
 struct lm_access_entry {
@@ -49,18 +50,19 @@ static inline bool lm_access_log_has_rows(const struct lm_shared *shared) {
 static inline bool lm_access_log_wants(const struct lm_request *request) {
     return request->io->shared->traced || request->context.span;
 }
-/* I/O thread: the row of an admitted request that it has answered, for the telemetry file too: of a
- * kept answer, or of an upstream's. `code`: HTTP's; 0: as its status says. */
-void lm_access_log_push_own(struct lm_io *io, const struct lm_request *request, uint64_t sent_ns,
-                            uint32_t code, bool is_span_alone);
+/* I/O thread: the row of an admitted request that it has answered, for the telemetry file too. */
+struct lm_access_own {
+    enum lumen_span_kind kind;
+    uint64_t sent_ns;
+    uint32_t code;      /* HTTP's; 0: as its status says */
+    bool is_span_alone; /* another row says what its client was told */
+};
+void lm_access_log_push_own(struct lm_io *io, const struct lm_request *request,
+                            const struct lm_access_own *own);
 static inline void lm_access_log_own(struct lm_io *io, const struct lm_request *request,
-                                     uint64_t sent_ns, uint32_t code) {
-    if (lm_access_log_wants(request)) lm_access_log_push_own(io, request, sent_ns, code, false);
-}
-/* The same where another row says what its client was told: for its span alone. */
-static inline void lm_access_log_span(struct lm_io *io, const struct lm_request *request,
-                                      uint64_t sent_ns, uint32_t code) {
-    if (request->context.span) lm_access_log_push_own(io, request, sent_ns, code, true);
+                                     const struct lm_access_own *own) {
+    if (own->is_span_alone ? request->context.span != 0 : lm_access_log_wants(request))
+        lm_access_log_push_own(io, request, own);
 }
 /* Worker: completes the row of a request it has answered. */
 void lm_access_log_complete(const struct lm_request *request, struct lm_trace_record *row);

@@ -153,7 +153,8 @@ static void record(struct lm_io *io, const struct lm_request *request, uint64_t 
         lm_histogram_record(&stats->stages[LM_STAGE_TOTAL], total_ns);
         lm_model_histogram_record(&stats->models[model][LM_MODEL_STAGE_TOTAL], total_ns);
     }
-    lm_access_log_own(io, request, now_ns, 0);
+    lm_access_log_own(io, request,
+                      &(struct lm_access_own){.kind = LUMEN_SPAN_KEPT, .sent_ns = now_ns});
 }
 
 static void answer_request(struct lm_io *io, struct lm_request *request,
