@@ -33,28 +33,24 @@ def _url(value: str) -> str:
     return value
 
 
-_Seconds = Annotated[float, Field(ge=0, le=_SECONDS_MAX, allow_inf_nan=False)]
-
-
 def _seconds(value: Any) -> Any:
     return float(value) if type(value) is int else value
+
+
+_Seconds = Annotated[
+    float, Field(ge=0, le=_SECONDS_MAX, allow_inf_nan=False), BeforeValidator(_seconds)
+]
 
 
 class TimeoutsConfig(Section):
     """How patient a server is with an upstream."""
 
-    connect: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
-        default=1.0, description=f"seconds, 0 (no bound) to {_SECONDS_MAX}"
-    )
-    first_byte: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
+    connect: _Seconds = Field(default=1.0, description=f"seconds, 0 (no bound) to {_SECONDS_MAX}")
+    first_byte: _Seconds = Field(
         default=60.0, description=f"seconds, 0 (no bound) to {_SECONDS_MAX}"
     )
-    silence: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
-        default=60.0, description=f"seconds, 0 (no bound) to {_SECONDS_MAX}"
-    )
-    total: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
-        default=600.0, description=f"seconds, 0 (no bound) to {_SECONDS_MAX}"
-    )
+    silence: _Seconds = Field(default=60.0, description=f"seconds, 0 (no bound) to {_SECONDS_MAX}")
+    total: _Seconds = Field(default=600.0, description=f"seconds, 0 (no bound) to {_SECONDS_MAX}")
 
 
 class RetryConfig(Section):
@@ -121,15 +117,11 @@ class UpstreamConfig(Section):
     timeouts: TimeoutsConfig = Field(
         default_factory=TimeoutsConfig, description="a mapping of settings"
     )
-    resolve: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
+    resolve: _Seconds = Field(
         default=30.0, description=f"seconds, 0 (at the start alone) to {_SECONDS_MAX}"
     )
-    ping: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
-        default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}"
-    )
-    hedge: Annotated[_Seconds, BeforeValidator(_seconds)] = Field(
-        default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}"
-    )
+    ping: _Seconds = Field(default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}")
+    hedge: _Seconds = Field(default=0.0, description=f"seconds, 0 (never) to {_SECONDS_MAX}")
     retry: RetryConfig = Field(default_factory=RetryConfig, description="a mapping of settings")
 
     tokens: TokensConfig = Field(default_factory=TokensConfig, description="a mapping of settings")

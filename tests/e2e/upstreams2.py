@@ -10,8 +10,8 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, TypeVar
 
 import h2.config
 import h2.connection
@@ -24,6 +24,7 @@ import wire
 from upstreams import Peer, Request, Script, Upstream, echo
 
 _FRAME_BYTES = 9
+_Any = TypeVar("_Any", bound=Upstream)
 
 
 class Stream(Peer):
@@ -251,13 +252,16 @@ class Upstream2(Upstream):
 
 
 @contextmanager
-def upstream2(script: Script = echo, **rest: Any) -> Iterator[Upstream2]:
-    one = Upstream2(script, **rest)
+def _open(one: _Any) -> Iterator[_Any]:
     try:
         yield one
     finally:
         one.close()
     assert not one.errors, one.errors
+
+
+def upstream2(script: Script = echo, **rest: Any) -> AbstractContextManager[Upstream2]:
+    return _open(Upstream2(script, **rest))
 
 
 # ---- any frames at all ----
@@ -317,14 +321,8 @@ class Frames(Upstream):
                 one.sendall(said)
 
 
-@contextmanager
-def frames(answer: Answer, **rest: Any) -> Iterator[Frames]:
-    one = Frames(answer, **rest)
-    try:
-        yield one
-    finally:
-        one.close()
-    assert not one.errors, one.errors
+def frames(answer: Answer, **rest: Any) -> AbstractContextManager[Frames]:
+    return _open(Frames(answer, **rest))
 
 
 def head(stream: int, *fields: tuple[str, str], ends: bool = False) -> bytes:

@@ -40,6 +40,7 @@ from upstreams import (
     settings,
     upstream,
 )  # fmt: skip
+from upstreams2 import upstream2
 from web import Http
 
 CHAT = "/v1/chat/completions"
@@ -221,8 +222,11 @@ def read_until(peer: socket.socket, held: bytes, text: bytes) -> bytes:
     return held
 
 
+@pytest.mark.parametrize("there", ["http1", "http2"])
 @pytest.mark.parametrize("protocol", ["http1", "http2"])
-def test_each_event_passes_before_the_next_one_is_there(serve: Serve, protocol: str) -> None:
+def test_each_event_passes_before_the_next_one_is_there(
+    serve: Serve, protocol: str, there: str
+) -> None:
     """The upstream says each event only when the client has had the one before."""
     had = threading.Semaphore(0)
 
@@ -234,8 +238,9 @@ def test_each_event_passes_before_the_next_one_is_there(serve: Serve, protocol: 
         assert had.acquire(timeout=wire.TIMEOUT_S)
         peer.send(END)
 
-    with upstream(script) as up:
-        server = serve(settings(up.url))
+    is_http2 = there == "http2"
+    with upstream2(script) if is_http2 else upstream(script) as up:
+        server = serve(settings(up.url, http2="always" if is_http2 else "never"))
         request = web.post(CHAT, b'{"model": "chat", "stream": true}')
         if protocol == "http1":
             with socket.create_connection(("127.0.0.1", server.port), wire.TIMEOUT_S) as peer:

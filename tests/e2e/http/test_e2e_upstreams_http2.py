@@ -117,42 +117,6 @@ def test_the_key_goes_to_its_upstream(serve: Serve, monkeypatch: pytest.MonkeyPa
         assert up.requests[0].header("authorization") == "Bearer sk-there"
 
 
-@pytest.mark.parametrize("protocol", ["http1", "http2"])
-def test_each_event_passes_before_the_next_one_is_there(serve: Serve, protocol: str) -> None:
-    had = threading.Semaphore(0)
-
-    def script(_request: Request, peer: Peer) -> None:
-        peer.send(STREAM)
-        for number in range(5):
-            assert had.acquire(timeout=wire.TIMEOUT_S)
-            peer.send(chunk(event(f"n{number}")))
-        assert had.acquire(timeout=wire.TIMEOUT_S)
-        peer.send(END)
-
-    with upstream2(script) as up:
-        server = serve(settings2(up.url))
-        request = web.post(CHAT, b'{"model": "chat", "stream": true}')
-        if protocol == "http1":
-            with socket.create_connection(("127.0.0.1", server.port), wire.TIMEOUT_S) as peer:
-                peer.sendall(request)
-                held = read_until(peer, b"", b"\r\n\r\n")
-                for number in range(5):
-                    had.release()
-                    held = read_until(peer, held, event(f"n{number}"))
-                had.release()
-                assert read_until(peer, held, b"0\r\n\r\n").endswith(b"\r\n0\r\n\r\n")
-        else:
-            with http2.Http2(server.port) as peer2:
-                stream = peer2.send(request)
-                for number in range(5):
-                    had.release()
-                    while event(f"n{number}") not in peer2.body_of(stream):
-                        peer2.read()
-                had.release()
-                (answer,) = peer2.wait([stream])
-                assert answer.body == b"".join(event(f"n{n}") for n in range(5))
-
-
 def test_a_slow_reader_keeps_nobody_waiting(serve: Serve) -> None:
     """Row 51. What its client does not take the upstream may not send, on that stream alone."""
     total, sent = 16 << 20, 0
