@@ -16,7 +16,7 @@ extern "C" {
 
 enum { LUMEN_SPAN_NAME_BYTES = 256, LUMEN_SPANS_KEPT = 4096 };
 
-/* Who answered a request. */
+/* The part that answered a request. */
 enum lumen_span_kind {
     LUMEN_SPAN_RUN,     /* a model of this server */
     LUMEN_SPAN_KEPT,    /* the response cache */

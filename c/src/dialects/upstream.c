@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_texts.h"
 #include "dialects/upstream_end.h"
@@ -51,7 +52,7 @@ int lm_upstreams_open(struct lm_io *io) {
     side->links = side->links_memory.base;
     side->exchanges = side->exchanges_memory.base;
     side->free_link = LM_NO_LINK;
-    side->random = lm_now_ns() ^ io->index;
+    side->random = lm_random_seeded(lm_now_ns() ^ io->index);
     for (uint32_t u = 0; u < LUMEN_UPSTREAMS_MAX; u++)
         for (uint32_t a = 0; a < LUMEN_UPSTREAM_ADDRESSES_MAX; a++)
             side->pools[u].addresses[a].idle = side->pools[u].addresses[a].carrying = LM_NO_LINK;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "dialects/upstream_link.h"
 #include "dialects/upstream_trunk.h"
 #include "flow/tls.h"
@@ -23,10 +24,9 @@ static struct lm_upstream_health *health_of(struct lm_io *io, uint32_t upstream,
     return &io->upstream->pools[upstream].addresses[address];
 }
 
-/* Knuth's MMIX: which of two addresses is looked at is no secret. */
+/* A number below that: which of two addresses is looked at is no secret. */
 static uint32_t draw(struct lm_upstream_side *side, uint32_t below) {
-    side->random = side->random * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)((side->random >> 33) * below >> 31);
+    return (uint32_t)((lm_random_next(&side->random) >> 32) * below >> 32);
 }
 
 /* Whether the entry has an address to be chosen. What is known of another one that was in it is

@@ -9,7 +9,7 @@
 /* Takes bytes of a frame. Returns how many; 0: the ring must send a request first. */
 size_t lm_trunk_take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                      size_t count);
-/* What has come of an answer, and was kept for its client, goes on. */
+/* Sends on the bytes of an answer that were kept because its client did not read. */
 void lm_stream_go_on(struct lm_io *io, struct lm_link *link);
 
 #endif

@@ -71,7 +71,7 @@ static size_t add_body(struct lm_upstream_trunk *trunk, struct lm_link *link, si
     return added;
 }
 
-/* What may be sent now of a stream's request. Returns its bytes. */
+/* Adds as much of a stream's request as may be sent now. Returns the bytes. */
 static size_t add_request(struct lm_io *io, struct lm_upstream_trunk *trunk, struct lm_link *link) {
     size_t bytes = 0, room;
     if (!link->stream.id) bytes = add_head(io, trunk, link);

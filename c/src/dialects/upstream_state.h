@@ -45,7 +45,7 @@ enum lm_link_state {
     LM_LINK_OVER       /* it has no request, and is closed once the kernel is done with it */
 };
 
-/* What a stream of HTTP/2 adds. */
+/* The part of a link that only a stream of HTTP/2 has. */
 struct lm_upstream_stream {
     uint32_t id;   /* 0: its head is not sent; or the link is a connection */
     uint8_t place; /* in its trunk's */
@@ -57,7 +57,7 @@ struct lm_upstream_stream {
     int64_t send_window;
 };
 
-/* What has one request at a time of an address: a connection, or a stream of HTTP/2, which is one
+/* A way to an address, for one request at a time: a connection, or a stream of HTTP/2, which is one
  * of many on a connection that is a link too. */
 struct lm_link {
     uint32_t connection, generation; /* in the table of connections */

@@ -82,7 +82,7 @@ void lm_tracing_keep(struct lm_io *io, const struct lm_connection *connection,
     tracing->any = true;
 }
 
-/* What the head of the connection's request says; NULL: nothing. */
+/* The entry of the connection's request; NULL: its head says nothing. */
 static const struct said *said_of(const struct lm_io *io, const struct lm_connection *connection) {
     if (!io->tracing || !io->tracing->any) return NULL;
     const struct said *said = &io->tracing->said[connection->index];

@@ -13,7 +13,7 @@
 int lm_tracing_open(struct lm_io *io);
 void lm_tracing_close(struct lm_io *io);
 
-/* What a head says; what is malformed or too long is not kept, as the standard has it. */
+/* Keeps three fields of a head. A malformed or too long one is not kept, as the standard has it. */
 struct lm_tracing_head {
     struct lm_slice traceparent, tracestate, request_id;
 };

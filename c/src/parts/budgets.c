@@ -270,7 +270,8 @@ static int check(const lumen_budget_config *config, uint32_t count) {
     return 0;
 }
 
-/* Whoever wrote the file: nothing is read beyond the entry. */
+/* Whether the entry has this name. A damaged file may hold one without an end: nothing is read
+ * beyond the entry. */
 static bool is_named(const struct lm_budget *entry, const char *name) {
     return strncmp(entry->name, name, sizeof entry->name) == 0;
 }

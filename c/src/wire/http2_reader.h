@@ -52,7 +52,7 @@ static inline struct lm_http2_setting lm_http2_read_setting(const struct lm_http
     return (struct lm_http2_setting){(uint32_t)reader->small[0] << 8 | reader->small[1],
                                      lm_http2_get_u32(reader->small + 2)};
 }
-/* What is wrong with it; NULL: nothing. */
+/* A sentence on why the setting is refused; NULL: it is not. */
 const char *lm_http2_why_wrong_setting(struct lm_http2_setting setting,
                                        enum lm_http2_error *error_out);
 
