@@ -18,9 +18,10 @@ enum { LUMEN_SPAN_NAME_BYTES = 256, LUMEN_SPANS_KEPT = 4096 };
 
 /* The part that answered a request. */
 enum lumen_span_kind {
-    LUMEN_SPAN_RUN,     /* a model of this server */
-    LUMEN_SPAN_KEPT,    /* the response cache */
-    LUMEN_SPAN_UPSTREAM /* an upstream; infer_ns is until the first byte of its answer */
+    LUMEN_SPAN_RUN,      /* a model of this server */
+    LUMEN_SPAN_KEPT,     /* the response cache */
+    LUMEN_SPAN_UPSTREAM, /* an upstream; infer_ns is until the first byte of its answer */
+    LUMEN_SPAN_STEP      /* no request's: a step of the ensemble that `parent` is the span of */
 };
 
 /* A request that is answered. Its times follow each other. */

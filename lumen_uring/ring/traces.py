@@ -11,7 +11,7 @@ from typing import Final
 
 from lumen_uring.ring.handle import Handle
 
-KINDS: Final = ("run", "kept", "upstream")  # enum lumen_span_kind
+KINDS: Final = ("run", "kept", "upstream", "step")  # enum lumen_span_kind
 _AT_ONCE: Final = 512
 
 

@@ -25,7 +25,8 @@ struct lm_run {
     const struct lm_sequence_turn *turn; /* of a sequence; NULL: the request stands alone */
     struct lm_text_ask text;             /* of a model of texts */
     const struct lm_wide *wide;          /* the cores that it may use; NULL: one */
-    uint32_t optionals;                  /* bit n: `inputs` has the model's n-th optional input */
+    uint64_t *steps_ns; /* of an ensemble: when the first step began and when each ended; or NULL */
+    uint32_t optionals; /* bit n: `inputs` has the model's n-th optional input */
 };
 
 struct lm_runner {

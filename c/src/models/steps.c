@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "models/model.h"
 #include "models/step_experts.h"
@@ -44,14 +45,16 @@ static int run_step(const struct lm_step *step, const struct lm_ort *ort, uint32
 }
 
 int lm_steps_run(const struct lm_steps *steps, const struct lm_ort *ort, uint32_t worker,
-                 OrtValue **values) {
+                 OrtValue **values, uint64_t *steps_ns) {
     OrtValue *all[LM_STEP_VALUES_MAX];
     int code = 0;
     for (uint32_t v = 0; v < steps->value_count; v++)
         all[v] = v < steps->own_count ? values[v] : NULL;
+    if (steps_ns) *steps_ns++ = lm_now_ns();
     for (uint32_t s = 0; !code && s < steps->count; s++) {
         char reason[512];
         code = run_step(&steps->steps[s], ort, worker, all);
+        if (steps_ns) steps_ns[s] = lm_now_ns();
         if (!code) continue;
         snprintf(reason, sizeof reason, "%s", lm_error_last());
         code = lm_error(code, "step %u ('%.64s'): %s", s, steps->steps[s].name, reason);

@@ -39,9 +39,9 @@ struct lm_steps {
 };
 
 /* Runs all steps on the sessions of that worker. `values` are the ensemble's, its inputs and then
- * its outputs; one that is NULL is made. Returns 0, or LUMEN_E_* with a sentence that names the
- * step. */
+ * its outputs; one that is NULL is made. `steps_ns`: as in lm_run. Returns 0, or LUMEN_E_* with a
+ * sentence that names the step. */
 int lm_steps_run(const struct lm_steps *steps, const struct lm_ort *ort, uint32_t worker,
-                 OrtValue **values);
+                 OrtValue **values, uint64_t *steps_ns);
 
 #endif

@@ -245,13 +245,11 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
     }
     const struct lm_model *runs = lm_request_runs(requests[0]);
     const bool in_place = lm_request_is_in_place(requests[0]);
-    const struct lm_run run = {.ort = &worker->shared->ort,
-                               .worker = worker->index,
-                               .cpu = worker->pinned ? worker->cpu : -1,
-                               .values = values,
-                               .inputs = batch->inputs,
-                               .outputs = batch->outputs,
-                               .sizes = &sizes};
+    struct lm_run run = lm_worker_run(worker, runs);
+    run.values = values;
+    run.inputs = batch->inputs;
+    run.outputs = batch->outputs;
+    run.sizes = &sizes;
     if (!code) code = lm_model_make_run(runs, in_place, &run);
     if (!code && !in_place)
         code = take_outputs(worker, batch, model, &sizes, values + model->input_count);

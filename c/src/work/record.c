@@ -5,6 +5,8 @@
 
 #include "flow/access_log.h"
 #include "flow/slots.h"
+#include "models/runner.h"
+#include "models/steps.h"
 
 /* Of the texts of an answered request: the second output has how many each became. */
 static uint32_t count_tokens(const struct lm_request *request) {
@@ -51,6 +53,22 @@ void lm_record_run(struct lm_worker *worker, const struct lm_model *model) {
     lm_add_single_writer_u64(&worker->stats->worker.model_runs[model->index], 1);
 }
 
+/* Of an ensemble's request that is recorded: a span of each step, below the request's. */
+static void trace_steps(struct lm_worker *worker, const struct lm_request *request) {
+    const struct lm_steps *steps = request->model->steps;
+    for (uint32_t s = 0; s < steps->count; s++) {
+        struct lm_trace_record row = {.started_ns = worker->steps_ns[s],
+                                      .total_ns = worker->steps_ns[s + 1] - worker->steps_ns[s],
+                                      .model = (uint16_t)steps->steps[s].model->index,
+                                      .is_span_alone = true,
+                                      .kind = LUMEN_SPAN_STEP,
+                                      .dialect = ""};
+        row.context = request->context;
+        row.context.parent = request->context.span;
+        lm_trace_push(&worker->trace, &row);
+    }
+}
+
 static void trace(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
     struct lm_trace_record row = {
         .id = request->id,
@@ -73,6 +91,9 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
     };
     lm_access_log_complete(request, &row);
     lm_trace_push(&worker->trace, &row);
+    const bool has_steps = lm_runner_of(request->model)->runs_all_parts;
+    if (has_steps && request->context.span && request->status == LM_STATUS_OK)
+        trace_steps(worker, request);
     lm_store_relaxed_u64(&worker->stats->worker.traces_dropped,
                          lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */
 }

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "flow/state.h"
+#include "models/runner.h"
 
 /* Room for the rows of several requests side by side, for one model of one worker. */
 struct lm_batch {
@@ -48,8 +49,9 @@ struct lm_worker {
     uint64_t between_ns; /* that this took while it read one body */
     uint32_t next_job;   /* a job that it has popped and serves next */
     bool has_next_job;
-    uint32_t index; /* its session in every model */
-    int32_t cpu;    /* to pin to; -1: none */
+    uint64_t steps_ns[1 + LUMEN_STEPS_MAX]; /* of its last Run of an ensemble, as in lm_run */
+    uint32_t index;                         /* its session in every model */
+    int32_t cpu;                            /* to pin to; -1: none */
     bool pinned;
     struct lm_real_time real_time; /* of its thread */
     pthread_t thread;
@@ -79,6 +81,15 @@ static inline uint32_t lm_worker_session(const struct lm_worker *worker,
     if (worker->index < workers) return worker->index;
     const uint32_t session = worker->index - workers;
     return session < model->session_count && model->sessions[session] ? session : 0;
+}
+
+/* The part of a Run that its thread decides. */
+static inline struct lm_run lm_worker_run(struct lm_worker *worker, const struct lm_model *model) {
+    return (struct lm_run){.ort = &worker->shared->ort,
+                           .worker = worker->index,
+                           .session = lm_worker_session(worker, model),
+                           .cpu = worker->pinned ? worker->cpu : -1,
+                           .steps_ns = worker->steps_ns};
 }
 
 /* The answer is known: false when the I/O thread has given up waiting and answered itself. */

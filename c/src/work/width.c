@@ -80,17 +80,14 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
     const struct lm_model *model = lm_request_runs(request);
     const bool in_place = lm_request_is_in_place(request);
     const bool is_engine = in_place && lm_runner_of(model)->is_engine;
-    struct lm_run run = {.ort = &worker->shared->ort,
-                         .worker = worker->index,
-                         .session = lm_worker_session(worker, model),
-                         .cpu = worker->pinned ? worker->cpu : -1,
-                         .values = values,
-                         .inputs = request->layout.inputs,
-                         .outputs = request->layout.outputs,
-                         .sizes = &request->sizes,
-                         .turn = &request->turn,
-                         .text = lm_request_text_ask(request),
-                         .optionals = lm_request_optionals(request)};
+    struct lm_run run = lm_worker_run(worker, model);
+    run.values = values;
+    run.inputs = request->layout.inputs;
+    run.outputs = request->layout.outputs;
+    run.sizes = &request->sizes;
+    run.turn = &request->turn;
+    run.text = lm_request_text_ask(request);
+    run.optionals = lm_request_optionals(request);
     /* The cost of a virtual model is no expert's own: what is long was found at start. */
     bool pays = !model->wide.only_long || request->expert || request->is_long;
     const struct lm_wide *wide =
