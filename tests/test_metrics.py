@@ -32,23 +32,24 @@ from lumen_uring.errors import MetricsError, StatsError
 from lumen_uring.guard import Guard
 from lumen_uring.metrics import http as metrics_http
 from lumen_uring.metrics import server as metrics_server
+from lumen_uring.metrics.exemplars import Exemplars
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.http import CONNECTIONS_MAX
+from lumen_uring.metrics.machine import CpuMeter, memory_bytes
 from lumen_uring.metrics.server import MetricsServer
 from lumen_uring.metrics.values import (
     OPENMETRICS,
     TEXT,
     _buckets,
-    _CpuMeter,
     _layout,
     _model_bounds,
     make_registry,
     media_type,
-    memory_bytes,
     render,
 )
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.snapshot import Snapshot
+from lumen_uring.ring.traces import KINDS, LumenSpan
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTS = Facts("1.2.3", "1.31.1", workers=2, io_threads=1, slots=64)
@@ -628,7 +629,7 @@ def test_the_machine(tmp_path: Path) -> None:
     assert memory_bytes(tmp_path / "none") == (0, 0)
     stat = tmp_path / "stat"
     stat.write_text("cpu  10 0 10 80 0 0 0 0 0 0\n")
-    meter = _CpuMeter(stat)
+    meter = CpuMeter(stat)
     assert meter.utilization() == 0
     stat.write_text("cpu  25 0 10 85 0 0 0 0 0 0\n")
     assert meter.utilization() == 0.75
@@ -969,3 +970,32 @@ def test_a_reading_that_fails_is_no_page() -> None:
 
     with pytest.raises(StatsError):
         render(make_registry(fails, FACTS), "")
+
+
+def span_of(model: str, total_ns: int, trace: int, status: int = 0, kind: int = 0) -> LumenSpan:
+    span = LumenSpan(span=trace, total_ns=total_ns, status=status, kind=kind, model=model.encode())
+    span.trace[15] = trace
+    return span
+
+
+def test_a_bucket_has_the_last_request_of_it_that_is_recorded() -> None:
+    """As OpenMetrics; the text format knows no exemplars. What failed is in no histogram."""
+    exemplars = Exemplars()
+    for total_ns, trace in ((4_000, 1), (21_000, 2), (20_000, 3), (1_000_000, 4), (7 * 10**12, 5)):
+        exemplars.note(span_of("m", total_ns, trace))
+    exemplars.note(span_of("m", 20_000, 6, status=3))
+    exemplars.note(span_of("m", 20_000, 7, kind=KINDS.index("step")))
+    facts = dataclasses.replace(FACTS, exemplars=exemplars)
+    registry = make_registry(snapshot, facts)
+    _, page = render(registry, OPENMETRICS)
+    assert b"trace_id" not in render(registry, "")[1]
+    found = [
+        (sample.labels["le"], sample.exemplar)
+        for family in parse_openmetrics(page.decode())
+        for sample in family.samples
+        if family.name == "lumen_request_duration_seconds" and sample.exemplar
+    ]
+    assert [one.labels["span_id"][-1] for _, one in found] == ["1", "3", "4", "5"]
+    for le, one in found:
+        assert one.value <= float(le)
+    assert found[0][1].labels["trace_id"] == f"{1:032x}"

@@ -12,6 +12,7 @@ from typing import Any
 from lumen_uring import __version__
 from lumen_uring.control.states import Row
 from lumen_uring.guard import Guard
+from lumen_uring.metrics.exemplars import Exemplars
 from lumen_uring.ring.budgets import Budget
 from lumen_uring.ring.description import EngineInfo
 
@@ -20,7 +21,8 @@ from lumen_uring.ring.description import EngineInfo
 class Facts:
     """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, for each
     model of the start its name and its execution providers, what says the states of all and when
-    certificates end, the guard of the server's threads, and what has the budgets."""
+    certificates end, the guard of the server's threads, what has the budgets, and
+    recorded requests."""
 
     version: str
     ort_version: str
@@ -32,6 +34,7 @@ class Facts:
     certificates: Callable[[], Sequence[tuple[str, int]]] = tuple
     guard: Guard = field(default_factory=lambda: Guard(lambda _level, _text: None))
     budgets: Callable[[], Sequence[Budget]] = tuple
+    exemplars: Exemplars = field(default_factory=Exemplars, compare=False)
 
 
 def facts_of(
@@ -41,6 +44,7 @@ def facts_of(
     guard: Guard,
     expiries: Callable[[], Sequence[tuple[str, int]]] = tuple,
     budgets: Callable[[], Sequence[Budget]] = tuple,
+    exemplars: Exemplars | None = None,
 ) -> Facts:
     """The facts of an engine that has started.
 
@@ -51,6 +55,7 @@ def facts_of(
         guard: of the server's threads.
         expiries: says when certificates end.
         budgets: says what has them.
+        exemplars: of its histograms.
     """
     providers = tuple(
         (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
@@ -66,4 +71,5 @@ def facts_of(
         expiries,
         guard,
         budgets,
+        exemplars or Exemplars(),
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -24,15 +23,21 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from lumen_uring.control import states
 from lumen_uring.metrics import budgets, words
+from lumen_uring.metrics.exemplars import ALL_MODELS, Exemplars
 from lumen_uring.metrics.facts import Facts
+from lumen_uring.metrics.machine import CpuMeter, memory_bytes
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.snapshot import EXPERT, Snapshot
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+# A bound in seconds, how many took less, and one of those that are between it and the one before.
+_Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 
 _BOUNDS: Final = 35  # from 10 µs to 10 s, each 1.5 times the one before
 _FIRST_NS: Final = 10_000
@@ -54,7 +59,7 @@ class ServerCollector(Collector):
     def __init__(self, source: Callable[[], Snapshot], facts: Facts) -> None:
         self._source = source
         self._facts = facts
-        self._cpu = _CpuMeter()
+        self._cpu = CpuMeter()
 
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus_client for each page."""
@@ -64,8 +69,8 @@ class ServerCollector(Collector):
         yield from _account(snapshot)
         yield from _counters(snapshot)
         yield _experts(snapshot)
-        yield _durations(snapshot)
-        yield _model_durations(snapshot)
+        yield _durations(snapshot, self._facts.exemplars)
+        yield _model_durations(snapshot, self._facts.exemplars)
         yield from self._server(snapshot)
         yield _expiries(self._facts)
         yield from budgets.collect(self._facts.budgets())
@@ -287,7 +292,7 @@ def _experts(snapshot: Snapshot) -> Metric:
     return family
 
 
-def _durations(snapshot: Snapshot) -> Metric:
+def _durations(snapshot: Snapshot, exemplars: Exemplars) -> Metric:
     family = HistogramMetricFamily(
         "lumen_request_duration_seconds",
         "Seconds that an answered request spent in each stage, over all models. "
@@ -298,11 +303,13 @@ def _durations(snapshot: Snapshot) -> Metric:
         histogram = snapshot.histograms.get(stage)
         if histogram is not None:
             ends, _middles = _layout(*_layout_of(histogram))
-            family.add_metric((stage,), *_buckets(histogram, ends))
+            buckets, sum_s = _buckets(histogram, ends)
+            shown = _with_exemplars(buckets, exemplars, ALL_MODELS, stage)
+            family.add_metric((stage,), shown, sum_s)
     return family
 
 
-def _model_durations(snapshot: Snapshot) -> Metric:
+def _model_durations(snapshot: Snapshot, exemplars: Exemplars) -> Metric:
     family = HistogramMetricFamily(
         "lumen_model_duration_seconds",
         "Seconds that an answered request waited for a worker (queue), ran in the model (infer) "
@@ -314,7 +321,9 @@ def _model_durations(snapshot: Snapshot) -> Metric:
             histogram = of_stages.get(stage)
             if histogram is not None:
                 ends = _model_bounds(*_layout_of(histogram))
-                family.add_metric((model, stage), *_buckets(histogram, ends))
+                buckets, sum_s = _buckets(histogram, ends)
+                shown = _with_exemplars(buckets, exemplars, model, stage)
+                family.add_metric((model, stage), shown, sum_s)
     return family
 
 
@@ -334,6 +343,24 @@ def _buckets(
         return buckets, histogram.sum_ns / 1e9
     _ends, middles_s = _layout(*_layout_of(histogram))
     return buckets, float(np.dot(histogram.counts.astype(np.float64), middles_s))
+
+
+def _with_exemplars(
+    buckets: Sequence[tuple[str, float]], exemplars: Exemplars, model: str, stage: str
+) -> Sequence[_Bucket]:
+    """Each bucket with a recorded request that is in it, where there is one."""
+    shown: list[_Bucket] = []
+    low_s, below = 0.0, 0.0
+    for text, count in buckets:
+        high_s = float(text)
+        found = exemplars.between(model, stage, low_s, high_s) if count > below else None
+        if found is None:
+            shown.append((text, count))
+        else:
+            labels = {"trace_id": found.trace, "span_id": found.span}
+            shown.append((text, count, Exemplar(labels, found.took_s, found.noted_s)))
+        low_s, below = high_s, count
+    return shown
 
 
 @functools.lru_cache(maxsize=8)
@@ -369,47 +396,3 @@ def _model_bounds(count: int, sub_bits: int, unit_bits: int) -> tuple[tuple[str,
         for bucket, low_ns in lows
         if _MODEL_FIRST_NS <= low_ns <= _MODEL_LAST_NS
     )
-
-
-class _CpuMeter:
-    """Measures how busy the machine's processors were since the last scrape."""
-
-    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
-        self._stat = stat
-        self._last = self._read()
-        self._value = 0.0
-
-    def utilization(self) -> float:
-        """Returns 0..1; the last value again when no time has passed."""
-        total, idle = self._read()
-        span = total - self._last[0]
-        if span > 0:
-            self._value = max(0.0, min(1.0, 1 - (idle - self._last[1]) / span))
-            self._last = (total, idle)
-        return self._value
-
-    def _read(self) -> tuple[int, int]:
-        """All time and idle time, in ticks; proc(5), /proc/stat."""
-        try:
-            words = self._stat.read_text("ascii").split("\n", 1)[0].split()[1:9]
-            ticks = [int(word) for word in words]
-        except (OSError, ValueError):
-            return 0, 0
-        return sum(ticks), sum(ticks[3:5])
-
-
-def memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
-    """Reads the machine's memory, and how much of it is not available.
-
-    Args:
-        meminfo: the kernel's list.
-
-    Returns:
-        Bytes in all, and bytes in use; 0 and 0 when the list cannot be read.
-    """
-    try:
-        lines = meminfo.read_text("ascii").splitlines()
-        values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if ":" in line}
-        return values["MemTotal"], values["MemTotal"] - values["MemAvailable"]
-    except (OSError, ValueError, KeyError, IndexError):
-        return 0, 0

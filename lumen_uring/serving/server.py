@@ -164,7 +164,7 @@ def _serve(
         Processes(journal, guard) as processes,
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
-        Exporter(config.traces, engine, guard),
+        Exporter(config.traces, engine, guard) as exporter,
     ):
         with Starting(journal, notifier, guard, ENDING) as starting:
             if not _start(config, files, notes, problems, engine, processes, signals, starting):
@@ -183,7 +183,7 @@ def _serve(
         if metrics is not None:
             facts = facts_of(
                 info, description, live.states.rows, guard,
-                tuple if certificates is None else certificates.expiries, keeper.rows,
+                certificates.expiries if certificates else tuple, keeper.rows, exporter.exemplars,
             )  # fmt: skip
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)

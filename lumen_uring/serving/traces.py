@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lumen_uring import __version__
 from lumen_uring.errors import ConfigError
 from lumen_uring.guard import Guard
+from lumen_uring.metrics.exemplars import Exemplars
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.traces import KINDS, LumenSpan
 from lumen_uring.settings.traces import TracesConfig
@@ -49,15 +50,17 @@ class Exporter:
         self._engine = engine
         self._guard = guard
         self._ending = threading.Event()
+        self.exemplars = Exemplars()
         self._lost = 0
         self._is_failing = False
         self._made = None if config.endpoint is None else _Made(config)
         self._thread = guard.thread("lumen-traces", self._run, daemon=True) if self._made else None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Exporter:
         if self._thread is not None:
             self._engine.set_traces(self._config.share, self._config.per_second)
             self._thread.start()
+        return self
 
     def __exit__(self, *_error: object) -> None:
         if self._thread is None:
@@ -85,6 +88,8 @@ class Exporter:
                 self._lost = lost
             if not taken:
                 return
+            for one in taken:
+                self.exemplars.note(one)
             spans = [span for one in taken for span in self._made.spans(one)]
             for at in range(0, len(spans), _AT_ONCE):
                 self._note(self._made.send(spans[at : at + _AT_ONCE]))
@@ -130,8 +135,11 @@ class _Made:
         return bool(self._exporter.export(spans) == self._success)
 
     def spans(self, one: LumenSpan) -> Iterator[ReadableSpan]:
-        """The span of a request, and of each of its stages that took time."""
+        """The span of a request, and of each of its stages that took time; or of a step."""
         trace, model = int.from_bytes(bytes(one.trace), "big"), one.model.decode("utf-8", "replace")
+        if one.kind == KINDS.index("step"):
+            yield self._below(model, trace, one.parent, one.started_ns, one.total_ns)
+            return
         own = self._context(trace, one.span)
         parent = self._context(trace, one.parent, is_remote=True) if one.parent else None
         attributes: dict[str, Any] = {
@@ -151,10 +159,16 @@ class _Made:
         at = one.started_ns
         for name, took_ns in _stages(one):
             if took_ns > 0:
-                kind = self._trace.SpanKind.CLIENT if name == "upstream" else None
-                child = self._context(trace, self._random.getrandbits(64) or 1)
-                yield self._made(name, child, own, at, took_ns, None, kind, False)
+                yield self._below(name, trace, one.span, at, took_ns)
             at += took_ns
+
+    def _below(self, name: str, trace: int, parent: int, at_ns: int, took_ns: int) -> ReadableSpan:
+        """A span without attributes, below that of its request."""
+        kind = self._trace.SpanKind.CLIENT if name == "upstream" else None
+        own = self._context(trace, self._random.getrandbits(64) or 1)
+        return self._made(
+            name, own, self._context(trace, parent), at_ns, took_ns, None, kind, False
+        )
 
     def _context(self, trace: int, span: int, is_remote: bool = False) -> Any:
         return self._trace.SpanContext(trace, span, is_remote, self._flags)

@@ -25,6 +25,7 @@ import wire
 from conftest import Serve
 from harness import Server, eventually
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from operating import free_port
 from upstreams import Peer, Request, plain, upstream
 from web import Http
 
@@ -156,6 +157,53 @@ def test_requests_of_each_protocol(serve: Serve, tmp_path: Path) -> None:
             ]
         ids = {span.span_id for span in seen.spans}
         assert len(ids) == len(seen.spans)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_the_steps_of_an_ensemble(serve: Serve, tmp_path: Path, batch_size: int) -> None:
+    """Each is a span with its model's name, within its request's, one behind the other."""
+    with collector() as seen:
+        document = settings(tmp_path, seen.endpoint, share=1.0)
+        steps = [
+            {"model": "double", "outputs": {"y": "z"}},
+            {"model": "double", "inputs": {"x": "z"}},
+        ]
+        document["ensembles"] = [{"name": "four", "steps": steps, "batch_size": batch_size}]
+        server = serve(document)
+        with Http(server.port) as peer:
+            for _ in range(2):
+                answer = peer.query(web.infer("four", {"x": X}))
+                assert np.array_equal(answer.outputs["y"].data, 4 * X[0])
+        eventually(lambda: len(seen.requests) == 2, "two spans")
+        for span in seen.requests:
+            below = [one for one in seen.spans if one.parent_span_id == span.span_id]
+            (run,) = [one for one in below if one.name == "run"]
+            at = run.start_time_unix_nano
+            taken = [one for one in below if one.name == "double"]
+            assert len(taken) == 2
+            for one in taken:
+                assert at <= one.start_time_unix_nano <= one.end_time_unix_nano
+                at = one.end_time_unix_nano
+            assert at <= run.end_time_unix_nano
+
+
+def test_the_metrics_page_names_requests(serve: Serve, tmp_path: Path) -> None:
+    """As OpenMetrics: of each bucket the last one that is recorded."""
+    with collector() as seen:
+        document = settings(tmp_path, seen.endpoint, share=1.0)
+        port = free_port()
+        document["server"] = {"metrics_port": port}
+        server = serve(document)
+        trace = ask(server).headers["traceresponse"].split("-")[1]
+        eventually(lambda: len(seen.requests) == 1, "a span")
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text"}
+        )
+        with urllib.request.urlopen(asked, timeout=wire.TIMEOUT_S) as page:
+            lines = page.read().decode().splitlines()
+        named = [line.split("{")[0] for line in lines if f'trace_id="{trace}"' in line]
+        assert named.count("lumen_model_duration_seconds_bucket") == 3
+        assert named.count("lumen_request_duration_seconds_bucket") >= 3
 
 
 def test_whose_requests_are_recorded(serve: Serve, tmp_path: Path) -> None:
