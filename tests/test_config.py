@@ -278,6 +278,10 @@ def test_model_options_replace_the_list_and_then_append() -> None:
         "server.metrics_port=70000",
         "server.metrics_port=8000",
         "server.metrics_host=localhost",
+        "server.agent_port=8000",
+        "server.agent_port=70000",
+        "server.overload_status=500",
+        "server.orca=sometimes",
         "models.0.rate=-1",
         "models.0.labels=[a]",
         "engine.queue_capacity=1",
@@ -655,6 +659,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "server.drain_seconds": (0, 3600),
     "server.rate": (0, 1e9),
     "server.metrics_port": (0, 65535),
+    "server.agent_port": (0, 65535),
     "models.0.width": (1, 64),
     "models.0.isolation_memory": (0, 1 << 40),
     "models.0.isolation_hang_seconds": (0, 86400),
@@ -690,6 +695,7 @@ BESIDE = {
     "engine.batch_delay_us": ["engine.batch_size=2"],
     "models.0.batch_delay_us": ["engine.batch_size=2"],
     "server.metrics_port": ["server.port=1"],
+    "server.agent_port": ["server.port=1"],
 }
 
 

@@ -28,10 +28,11 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 from test_stats import build
 
-from lumen_uring.errors import MetricsError, StatsError
+from lumen_uring.errors import EngineError, MetricsError, StatsError
 from lumen_uring.guard import Guard
 from lumen_uring.metrics import http as metrics_http
 from lumen_uring.metrics import server as metrics_server
+from lumen_uring.metrics.agent import Agent
 from lumen_uring.metrics.exemplars import Exemplars
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.http import CONNECTIONS_MAX
@@ -48,6 +49,7 @@ from lumen_uring.metrics.values import (
     render,
 )
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
+from lumen_uring.ring.report import Load
 from lumen_uring.ring.snapshot import Snapshot
 from lumen_uring.ring.traces import KINDS, LumenSpan
 
@@ -370,7 +372,8 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
     )
     rows = (("m", 1, "UNAVAILABLE"), ("m", 2, "READY"))
     providers = (("m", ("openvino",)), ("virtual", ()))
-    facts = Facts("1.2.3", "1.31.1", 3, 2, 64, providers, lambda: rows)
+    load = Load(0.75, 100.0, 1.0, waiting=2, running=3)
+    facts = Facts("1.2.3", "1.31.1", 3, 2, 64, providers, lambda: rows, load=lambda: load)
     text = render(make_registry(lambda: reading, facts), "")[1].decode()
     found: dict[tuple[str, str], float] = {}
     for (name, labels), sample in samples(text).items():
@@ -403,6 +406,9 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
         ("lumen_workers", ""): 3,
         ("lumen_io_threads", ""): 2,
         ("lumen_slots", ""): 64,
+        ("lumen_utilization", ""): 0.75,
+        ("lumen_requests_waiting", ""): 2,
+        ("lumen_requests_running", ""): 3,
     }
     assert found == expected
     assert text.count("\nlumen_model_state{") == 8
@@ -999,3 +1005,38 @@ def test_a_bucket_has_the_last_request_of_it_that_is_recorded() -> None:
     for le, one in found:
         assert one.value <= float(le)
     assert found[0][1].labels["trace_id"] == f"{1:032x}"
+
+
+def test_an_agent_check_is_told_the_share_that_is_left() -> None:
+    """Whoever connects, also where it sends something; a server that has not begun drains."""
+
+    def load() -> Load:
+        if not told:
+            raise EngineError("It does not run.", 0)
+        return told.pop()
+
+    told: list[Load] = []
+    guard = Guard(lambda *_: None)
+
+    def ask() -> bytes:
+        with socket.create_connection(("127.0.0.1", agent.port), 10) as client:
+            client.sendall(b"hello\n")
+            return client.makefile("rb").readline()
+
+    with closing(Agent("127.0.0.1", 0, load, guard)) as agent:
+        assert ask() == b"drain\n"
+        for utilization, line in ((0.0, 100), (0.256, 74), (0.999, 1), (7.0, 1)):
+            told.append(Load(utilization=utilization))
+            assert ask() == b"up %d%%\n" % line
+        told.append(Load(utilization=10))
+        assert ask() == b"drain\n"
+        with pytest.raises(MetricsError, match=r"server\.agent_port"):
+            Agent("127.0.0.1", agent.port, load, guard)
+
+
+def test_a_server_that_has_ended_has_no_load() -> None:
+    def load() -> Load:
+        raise EngineError("It does not run.", 0)
+
+    text = render(make_registry(snapshot, dataclasses.replace(FACTS, load=load)), "")[1]
+    assert b"lumen_utilization" not in text

@@ -716,7 +716,13 @@ def test_a_start_from_its_first_step_to_its_last(
     path, facts, pid = said["page.start"][1:]
     assert (path, pid) == (Path("/figures"), os.getpid())
     assert facts == facts_of(
-        Info(), {"models": [DIGITS]}, facts.states, facts.guard, tuple, facts.budgets
+        Info(),
+        {"models": [DIGITS]},
+        facts.states,
+        facts.guard,
+        tuple,
+        facts.budgets,
+        load=facts.load,
     )  # type: ignore[arg-type]
     shown = [str(call[1]) for call in calls if call[0] == "log.show"]
     assert shown[0].endswith("serves on 127.0.0.1:8123 (ONNX Runtime 1.2.3)")

@@ -165,7 +165,7 @@ ELSEWHERE: dict[type[BaseModel], set[str]] = {
     ServerConfig: {
         "keys",  # below
         # Of Python's side: tests/test_server.py, tests/test_metrics.py, tests/e2e.
-        "unready_seconds", "drain_seconds", "metrics_port", "metrics_host",
+        "unready_seconds", "drain_seconds", "metrics_port", "metrics_host", "agent_port",
         "tls",  # tests/e2e/http/test_e2e_tls.py
     },
     # The caller resolves them: tests/test_model_cache.py, test_e2e_http_modes.py. The memory and

@@ -93,6 +93,7 @@ HEADER_OF = {
     "server/names.c": "server/state.h",
     "server/node.c": "server/state.h",
     "server/process.c": "server/state.h",
+    "server/report.c": "server/state.h",
     "server/reload.c": "server/state.h",
     "server/server.c": "server/state.h",
     "server/slots.c": "server/state.h",

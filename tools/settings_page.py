@@ -20,6 +20,7 @@ from lumen_uring.pictures.image_input import ImageConfig
 from lumen_uring.settings import models as model_settings
 from lumen_uring.settings import schema as settings
 from lumen_uring.settings.budgets import BudgetConfig, BudgetsConfig
+from lumen_uring.settings.repository import RepositoryConfig
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.sizes import format_size
 from lumen_uring.settings.text import TextConfig
@@ -38,7 +39,7 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "engine": (settings.EngineConfig, "Workers, their queue and their memory."),
     "log": (settings.LogConfig, "What the server writes about itself."),
     "repository": (
-        settings.RepositoryConfig,
+        RepositoryConfig,
         "Folders of models. [REPOSITORIES.md](REPOSITORIES.md) says what is read there.",
     ),
     "models": (model_settings.ModelConfig, "Entries of `models`: what is served."),

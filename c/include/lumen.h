@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 17u
+#define LUMEN_ABI_VERSION 18u
 
 enum {
     LUMEN_OK = 0,
@@ -79,6 +79,10 @@ enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
 /* What becomes of a request beyond max_in_flight: status 4 / HTTP 503 at once, or it is not read
  * until there is room. */
 enum { LUMEN_OVERLOAD_REFUSE = 0, LUMEN_OVERLOAD_WAIT = 1 };
+/* Whether answers say how loaded the server is (endpoint-load-metrics): never, to clients that ask
+ * for it, or to all. And HTTP's code of a request that was refused for lack of room or time. */
+enum { LUMEN_ORCA_NEVER = 0, LUMEN_ORCA_ASKED = 1, LUMEN_ORCA_ALWAYS = 2 };
+enum { LUMEN_OVERLOAD_503 = 0, LUMEN_OVERLOAD_429 = 1 };
 /* Flags: may use the control endpoints from anywhere; its texts give way to all others; it is not
  * of a token, but of the name in a client's certificate. */
 enum { LUMEN_KEY_ADMIN = 1, LUMEN_KEY_BULK = 2, LUMEN_KEY_SUBJECT = 4, LUMEN_KEY_FLAGS = 7 };
@@ -147,13 +151,15 @@ typedef struct lumen_key_config {
     SETTING(server, uint32_t, default_timeout_ms, 0, 4294967)      /* 0: no deadline */            \
     SETTING(server, uint32_t, max_in_flight, 0, UINT32_MAX) /* unanswered requests; 0: auto */     \
     SETTING(server, uint32_t, overload, LUMEN_OVERLOAD_REFUSE, LUMEN_OVERLOAD_WAIT)                \
+    SETTING(server, uint32_t, overload_status, LUMEN_OVERLOAD_503, LUMEN_OVERLOAD_429)             \
+    SETTING(server, uint32_t, orca, LUMEN_ORCA_NEVER, LUMEN_ORCA_ALWAYS)                           \
     FIELD(double, rate) /* requests a second, 0.001 to 1e9, of all clients; 0: no limit */         \
     SETTING(server, uint32_t, burst, 0, UINT32_MAX) /* at once; beside a rate 1 or more */         \
     SETTING(server, uint32_t, header_timeout_ms, 0, 3600000) /* for a whole header; 0: none */     \
     SETTING(server, uint32_t, body_bytes_per_second, 0, UINT32_MAX) /* the least; 0: any speed */  \
     SETTING(server, uint32_t, reply_timeout_ms, 0, 3600000)   /* nothing of it is read; 0: none */ \
     SETTING(server, uint32_t, idle_timeout_seconds, 0, 86400) /* between requests; 0: none */      \
-    SETTING(server, uint32_t, max_connection_age_seconds, 0, 604800) /* of HTTP/2; 0: none */      \
+    SETTING(server, uint32_t, max_connection_age_seconds, 0, 604800) /* of HTTP; 0: none */        \
     SETTING(server, uint32_t, half_close, 0, 1)       /* HTTP: who sends no more may still read */ \
     SETTING(server, uint32_t, hang_seconds, 0, 86400) /* of one Run, then unready; 0: never */     \
     SETTING(server, uint32_t, connections_per_address, 0, UINT32_MAX) /* open at a time; 0: any */ \

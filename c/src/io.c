@@ -215,6 +215,7 @@ static int run(struct lm_io *io) {
         if (is_drained(io)) return 0;
         lm_accept_arm(io);
         publish_gauges(io);
+        lm_add_single_writer_u64(&io->busy_ns, lm_now_ns() - woke_ns);
         lm_rest(io, woke_ns);
         count = wait_for_work(io, completions);
         if (count < 0)

@@ -30,6 +30,17 @@ static void start_draining(struct lm_io *io) {
     }
 }
 
+/* It will begin: connections that carry others say so to their clients at once, those of single
+ * requests with the next answer. */
+static void start_leaving(struct lm_io *io) {
+    io->leaving = true;
+    for (uint32_t i = 0; i < io->connections_used; i++) {
+        struct lm_connection *connection = &io->connections[i];
+        if (connection->fd >= 0 && lm_io_dialect(io, connection)->carry)
+            lm_connection_mark(io, connection);
+    }
+}
+
 static void abort_all(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
         struct lm_connection *connection = &io->connections[i];
@@ -42,6 +53,7 @@ static void abort_all(struct lm_io *io) {
 
 /* Whether the end has begun, and how far it is. */
 static void drain(struct lm_io *io) {
+    if (!io->leaving && lm_shared_is_leaving(io->shared)) start_leaving(io);
     if (!io->draining) {
         /* D3: acquire: sees drain_until_ns; pairs with D1 in server/server.c and D2
          * in io.c */

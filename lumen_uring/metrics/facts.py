@@ -15,14 +15,15 @@ from lumen_uring.guard import Guard
 from lumen_uring.metrics.exemplars import Exemplars
 from lumen_uring.ring.budgets import Budget
 from lumen_uring.ring.description import EngineInfo
+from lumen_uring.ring.report import Load
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, for each
     model of the start its name and its execution providers, what says the states of all and when
-    certificates end, the guard of the server's threads, what has the budgets, and
-    recorded requests."""
+    certificates end, the guard of the server's threads, what has the budgets,
+    recorded requests, and what says how loaded the server is."""
 
     version: str
     ort_version: str
@@ -35,6 +36,7 @@ class Facts:
     guard: Guard = field(default_factory=lambda: Guard(lambda _level, _text: None))
     budgets: Callable[[], Sequence[Budget]] = tuple
     exemplars: Exemplars = field(default_factory=Exemplars, compare=False)
+    load: Callable[[], Load] = Load
 
 
 def facts_of(
@@ -45,6 +47,7 @@ def facts_of(
     expiries: Callable[[], Sequence[tuple[str, int]]] = tuple,
     budgets: Callable[[], Sequence[Budget]] = tuple,
     exemplars: Exemplars | None = None,
+    load: Callable[[], Load] = Load,
 ) -> Facts:
     """The facts of an engine that has started.
 
@@ -56,6 +59,7 @@ def facts_of(
         expiries: says when certificates end.
         budgets: says what has them.
         exemplars: of its histograms.
+        load: says how loaded it is.
     """
     providers = tuple(
         (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
@@ -72,4 +76,5 @@ def facts_of(
         guard,
         budgets,
         exemplars or Exemplars(),
+        load,
     )

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from lumen_uring.control import states
-from lumen_uring.metrics import budgets, words
+from lumen_uring.metrics import budgets, load, words
 from lumen_uring.metrics.exemplars import ALL_MODELS, Exemplars
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.machine import CpuMeter, memory_bytes
@@ -72,6 +72,7 @@ class ServerCollector(Collector):
         yield _durations(snapshot, self._facts.exemplars)
         yield _model_durations(snapshot, self._facts.exemplars)
         yield from self._server(snapshot)
+        yield from load.collect(self._facts.load)
         yield _expiries(self._facts)
         yield from budgets.collect(self._facts.budgets())
 

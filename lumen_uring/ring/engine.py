@@ -23,13 +23,14 @@ from lumen_uring.ring.live_models import LiveModels
 from lumen_uring.ring.model_structs import native_experts, native_steps
 from lumen_uring.ring.processes import Isolated, Processes
 from lumen_uring.ring.ranges import u32
+from lumen_uring.ring.report import Report
 from lumen_uring.ring.traces import Traces
 from lumen_uring.ring.upstreams import Upstreams
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
 
 
-class Engine(Budgets, Description, LiveModels, Errands, Processes, Tls, Traces, Upstreams):
+class Engine(Budgets, Description, LiveModels, Errands, Processes, Report, Tls, Traces, Upstreams):
     """A server of the C library: open, add models, start, stop, wait, close.
 
     Args:

@@ -9,7 +9,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from typing import Final
 
-from lumen_uring.ring import budgets, stats_structs, structs, traces, upstream_structs
+from lumen_uring.ring import budgets, report, stats_structs, structs, traces, upstream_structs
 
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": structs.LumenKeyConfig,
@@ -40,6 +40,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_budget_config": budgets.LumenBudgetConfig,
     "lumen_budget": budgets.LumenBudget,
     "lumen_span": traces.LumenSpan,
+    "lumen_load_report": report.LumenLoadReport,
     "lumen_certificate_info": structs.LumenCertificateInfo,
     "lumen_process": structs.LumenProcess,
     "lumen_slot_class": structs.LumenSlotClass,
@@ -210,6 +211,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
             _U32Pointer,
             ctypes.POINTER(c_uint64),
         ),
+    ),
+    (
+        "lumen_report_load",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(report.LumenLoadReport)),
     ),
     (
         "lumen_load",

@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 17
+ABI_VERSION: Final = 18
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8

@@ -22,11 +22,11 @@ from lumen_uring.settings.models import (
     ModelConfig,
     StepConfig,
 )
+from lumen_uring.settings.repository import RepositoryConfig
 from lumen_uring.settings.schema import (
     Config,
     EngineConfig,
     LogConfig,
-    RepositoryConfig,
     ServerConfig,
 )
 from lumen_uring.settings.sequences import SequencesConfig

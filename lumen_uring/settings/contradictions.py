@@ -11,7 +11,7 @@ from typing import Any
 from lumen_uring.settings import providers, sequences, text
 from lumen_uring.settings.key_checks import Path, Report
 from lumen_uring.settings.models import ModelConfig
-from lumen_uring.settings.schema import Config
+from lumen_uring.settings.schema import Config, ServerConfig
 from lumen_uring.settings.types import MODELS_MAX
 
 
@@ -69,6 +69,23 @@ def _check_names_elsewhere(config: Config, report: Report) -> None:
             report(place, "the name of a model that is served", repr(name))
 
 
+def _check_ports(server: ServerConfig, report: Report) -> None:
+    """Each is another one."""
+    tls = server.tls
+    if server.metrics_port == server.port != 0:
+        report(
+            ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
+        )
+    if server.grpc_port and server.grpc_port in (server.port, server.metrics_port):
+        expected = "another port than server.port and server.metrics_port"
+        report(("server", "grpc_port"), expected, f"{server.grpc_port}")
+    if tls and tls.port and tls.port in (server.port, server.grpc_port, server.metrics_port):
+        report(("server", "tls", "port"), "a port of its own", f"{tls.port}")
+    others = (server.port, server.grpc_port, server.metrics_port, tls.port if tls else 0)
+    if server.agent_port and server.agent_port in others:
+        report(("server", "agent_port"), "a port of its own", f"{server.agent_port}")
+
+
 def check_together(config: Config, report: Report) -> None:
     """Reports settings that contradict each other.
 
@@ -84,16 +101,8 @@ def check_together(config: Config, report: Report) -> None:
     if known and server.max_request_bytes > server.arena_bytes:  # type: ignore[operator]
         least = f"at least max_request_bytes ({server.max_request_bytes} bytes)"
         report(("server", "arena_bytes"), least, f"{server.arena_bytes}")
-    if server.metrics_port == server.port != 0:
-        report(
-            ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
-        )
-    if server.grpc_port and server.grpc_port in (server.port, server.metrics_port):
-        expected = "another port than server.port and server.metrics_port"
-        report(("server", "grpc_port"), expected, f"{server.grpc_port}")
+    _check_ports(server, report)
     tls = server.tls
-    if tls and tls.port and tls.port in (server.port, server.grpc_port, server.metrics_port):
-        report(("server", "tls", "port"), "a port of its own", f"{tls.port}")
     if tls and (tls.clients == "any") != (tls.client_ca is None):
         expected = "a file with clients asked or certified, null with clients any"
         report(("server", "tls", "client_ca"), expected, f"{tls.client_ca or 'null'}")

@@ -17,6 +17,7 @@ from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.budgets import BudgetsConfig
 from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings.repository import RepositoryConfig
 from lumen_uring.settings.tls import TlsConfig
 from lumen_uring.settings.traces import TracesConfig
 from lumen_uring.settings.types import (
@@ -41,7 +42,6 @@ IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
 NODES_MAX: Final = 8  # LUMEN_NODES_MAX
 KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
 HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
-REPOSITORIES_MAX: Final = 16
 UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
 # Settings that only Python uses. Every other setting of the sections server, engine and log is a
 # field of lumen_config in lumen.h, of the same name and range, in the order of this file.
@@ -51,6 +51,7 @@ PYTHON_SIDE: Final = frozenset(
         "server.drain_seconds",
         "server.metrics_port",
         "server.metrics_host",
+        "server.agent_port",
         "server.tls",
         "log.level",
         "log.format",  # C knows it as access_as_json
@@ -158,6 +159,10 @@ class ServerConfig(Section):
         default="auto", description="auto or a whole number, 1..4294967295"
     )
     overload: Literal["refuse", "wait"] = Field(default="refuse", description="refuse | wait")
+    overload_status: Literal[503, 429] = Field(default=503, description="503 | 429")
+    orca: Literal["never", "asked", "always"] = Field(
+        default="asked", description="never | asked | always"
+    )
     rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
     header_timeout_ms: int = Field(
@@ -199,6 +204,9 @@ class ServerConfig(Section):
     )
     metrics_host: Annotated[str, AfterValidator(_address)] = Field(
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
+    )
+    agent_port: int = Field(
+        default=0, ge=0, le=65535, description="a port number, 0 (none) to 65535"
     )
     tls: TlsConfig | None = Field(default=None, description="null, or a mapping with certificates")
 
@@ -259,37 +267,6 @@ class LogConfig(Section):
         default=None,
         min_length=1,
         description="null, the path of a file to append to, or '-' for stdout",
-    )
-
-
-class RepositoryConfig(Section):
-    """Folders of models, which become entries of `models`."""
-
-    paths: Annotated[
-        tuple[Annotated[str, AfterValidator(no_nul), Field(min_length=1)], ...],
-        BeforeValidator(as_tuple),
-    ] = Field(
-        default=(),
-        max_length=REPOSITORIES_MAX,
-        description=f"a list of at most {REPOSITORIES_MAX} paths of folders or files",
-    )
-    control: Literal["none", "explicit", "watch"] = Field(
-        default="none", description="none | explicit | watch"
-    )
-    load: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
-        default=(), max_length=MODELS_MAX, description="a list of models' names, or of '*' for all"
-    )
-    strict_readiness: bool = Field(default=True, description="true | false")
-    load_seconds: int = Field(default=600, ge=1, le=86_400, description="seconds, 1..86400")
-    load_bytes: Size = Field(
-        default=8 << 30, ge=0, le=1 << 44, description="a size such as 8GiB, or 0 (no bound)"
-    )
-    upload_bytes: Size = Field(
-        default=0, ge=0, le=U32_MAX, description="0 (no files) or a size such as 1GiB, under 4GiB"
-    )
-    load_gently: bool = Field(default=True, description="true | false")
-    cache_bytes: Size = Field(
-        default=16 << 30, ge=0, le=1 << 44, description="a size such as 16GiB, or 0 (no bound)"
     )
 
 

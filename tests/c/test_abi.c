@@ -6,6 +6,7 @@
 #include "check.h"
 #include "lumen_budgets.h"
 #include "lumen_load.h"
+#include "lumen_report.h"
 #include "lumen_traces.h"
 #include "lumen_upstreams.h"
 
@@ -74,6 +75,7 @@ static void table_covers_all(void) {
                    {"lumen_budget_config", sizeof(lumen_budget_config)},
                    {"lumen_budget", sizeof(lumen_budget)},
                    {"lumen_span", sizeof(lumen_span)},
+                   {"lumen_load_report", sizeof(lumen_load_report)},
                    {"lumen_upstream_address", sizeof(lumen_upstream_address)},
                    {"lumen_upstream_config", sizeof(lumen_upstream_config)},
                    {"lumen_text_config", sizeof(lumen_text_config)}};
@@ -155,6 +157,7 @@ static void exports(void) {
     read_header("lumen.h", &declared);
     read_header("lumen_budgets.h", &declared);
     read_header("lumen_traces.h", &declared);
+    read_header("lumen_report.h", &declared);
     read_header("lumen_upstreams.h", &declared);
     read_header("lumen_load.h", &declared);
     CHECK(declared.count >= 10);

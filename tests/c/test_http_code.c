@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "formats/http_route.h"
+#include "lumen.h"
 
 static struct check_guard guard;
 
@@ -56,7 +57,7 @@ static void each_form(void) {
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         char body[3 + LM_HTTP_ERROR_BYTES];
-        const uint32_t code = lm_http_code(cases[c].route, cases[c].status);
+        const uint32_t code = lm_http_code(cases[c].route, cases[c].status, LUMEN_OVERLOAD_503);
         CHECK_AT("case %zu", c);
         CHECK(code == cases[c].code);
         const size_t bytes = lm_http_error_body(cases[c].route, code, "why", body, sizeof body);
@@ -65,10 +66,22 @@ static void each_form(void) {
     }
 }
 
+/* The other code of lack of room and of time, where clients do not look for one of their own. */
+static void overloaded(void) {
+    const uint32_t other = LUMEN_OVERLOAD_429;
+    CHECK(lm_http_code(LM_ROUTE_INFER, LM_STATUS_OVERLOADED, other) == 429);
+    CHECK(lm_http_code(LM_ROUTE_INFER, LM_STATUS_DEADLINE, other) == 429);
+    CHECK(lm_http_code(LM_ROUTE_INFER, LM_STATUS_SHUTTING_DOWN, other) == 503);
+    CHECK(lm_http_code(LM_ROUTE_INFER, LM_STATUS_INFERENCE_FAILED, other) == 500);
+    CHECK(lm_http_code(LM_ROUTE_EMBEDDINGS, LM_STATUS_DEADLINE, other) == 504);
+    CHECK(lm_http_code(LM_ROUTE_GRPC_INFER, LM_STATUS_OVERLOADED, other) == 503);
+}
+
 int main(void) {
     check_guard_open(&guard, 1 << 14);
     bodies_are_whole();
     each_form();
+    overloaded();
     check_guard_close(&guard);
     return check_finish("test_http_code");
 }

@@ -379,7 +379,9 @@ static void take_frame(struct client *client, const struct lm_http2_frame *frame
         if (!is_answer) say(link_of(client), LM_HTTP2_SETTINGS, LM_HTTP2_ACK, 0, NULL, 0);
         break;
     case LM_HTTP2_PING:
-        if (!is_answer || memcmp(payload, "abcdefgh", 8) != 0)
+        if (!is_answer) /* by which the server learns that its GOAWAY was heard */
+            say(link_of(client), LM_HTTP2_PING, LM_HTTP2_ACK, 0, payload, 8);
+        else if (memcmp(payload, "abcdefgh", 8) != 0)
             client_fail(client, "a ping that was not asked for", frame->flags, 0);
         break;
     case LM_HTTP2_WINDOW_UPDATE: break;

@@ -50,7 +50,7 @@ static bool code_is_right(const struct expect *expect, uint32_t code) {
     if (code == expect->code) return true;
     for (uint32_t s = LM_STATUS_BAD_REQUEST; s <= LM_STATUS_SHUTTING_DOWN; s++) {
         if ((expect->statuses & STATUS(s)) &&
-            lm_http_code(LM_ROUTE_INFER, (enum lm_status)s) == code)
+            lm_http_code(LM_ROUTE_INFER, (enum lm_status)s, sim_plan.overload_status) == code)
             return true;
     }
     return false;

@@ -107,6 +107,8 @@ static void open_settings(void) {
     memset(workers, 0, sizeof workers);
     memset(endings, 0, sizeof endings);
     lumen_config config = {.overload = sim_plan.overload,
+                           .overload_status = sim_plan.overload_status,
+                           .orca = sim_plan.orca,
                            .rate = sim_plan.rate,
                            .burst = 20,
                            .header_timeout_ms = sim_plan.header_ms,

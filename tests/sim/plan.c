@@ -66,6 +66,8 @@ static void draw_sizes(struct sim_plan *plan) {
                                      .parses_per_turn = PICK(0, 1, 4, 256),
                                      .spin_pauses = PICK(0, 2),
                                      .here_bytes = PICK(1, 100, 1000, 256 << 10)};
+    plan->overload_status = PICK(LUMEN_OVERLOAD_503, LUMEN_OVERLOAD_429);
+    plan->orca = PICK(LUMEN_ORCA_NEVER, LUMEN_ORCA_ASKED, LUMEN_ORCA_ALWAYS);
 }
 
 /* At least 64 KiB for each I/O thread; a bound that some answers exceed and that fills. */

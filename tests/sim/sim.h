@@ -64,7 +64,7 @@ struct sim_plan {
     uint32_t runs[SIM_MODELS]; /* LUMEN_RUN_*, of each model */
     bool two_nodes;            /* where there are threads for them */
     bool own;                  /* I/O threads run models beside the workers */
-    uint32_t queue_type, idle, allocator_type, overload;
+    uint32_t queue_type, idle, allocator_type, overload, overload_status, orca;
     uint32_t connections;    /* entries in each table */
     uint32_t header_buffers; /* of each ring */
     uint32_t descriptors;    /* before EMFILE */

@@ -249,8 +249,8 @@ MUTANTS = (
     Mutant(
         "an end that is kept quiet",
         HTTP_HEAD,
-        "head->keep_alive && !lm_shared_is_leaving(io->shared)",
-        "head->keep_alive",
+        "return lm_shared_is_leaving(io->shared) ||",
+        "return",
     ),
     Mutant(
         "an end that a worker keeps quiet",

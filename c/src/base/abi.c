@@ -4,6 +4,7 @@
 
 #include "lumen_budgets.h"
 #include "lumen_load.h"
+#include "lumen_report.h"
 #include "lumen_traces.h"
 #include "lumen_upstreams.h"
 
@@ -168,6 +169,12 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_span, is_http),
     FIELD(lumen_span, model),
     FIELD(lumen_span, dialect),
+    WHOLE(lumen_load_report),
+    FIELD(lumen_load_report, utilization),
+    FIELD(lumen_load_report, answered),
+    FIELD(lumen_load_report, failed),
+    FIELD(lumen_load_report, waiting),
+    FIELD(lumen_load_report, running),
     WHOLE(lumen_upstream_config),
     FIELD(lumen_upstream_config, name),
     FIELD(lumen_upstream_config, authorization),

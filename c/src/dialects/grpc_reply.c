@@ -11,6 +11,7 @@
 #include "formats/grpc_route.h"
 #include "wire/http2_head.h"
 #include "wire/http_scan.h"
+#include "work/load_figures.h"
 
 enum { RAW_OUTPUTS = 6 }; /* raw_output_contents */
 
@@ -67,13 +68,13 @@ void lm_grpc_finish(struct lm_io *io, struct lm_connection *carrier, struct lm_h
     if (connection) lm_connection_abort(io, connection);
 }
 
-size_t lm_grpc_trailers(uint8_t *block, size_t room) {
+size_t lm_grpc_trailers(struct lm_io *io, uint8_t block[LM_GRPC_TRAILERS_BYTES]) {
     static const uint8_t fields[] = "\0\x0bgrpc-status\x01"
                                     "0"; /* neither kept nor looked up */
     const size_t bytes = sizeof fields - 1;
-    if (bytes > room) return 0;
+    _Static_assert(sizeof fields - 1 + LM_LOAD_FIELD_BYTES <= LM_GRPC_TRAILERS_BYTES, "its room");
     memcpy(block, fields, bytes);
-    return bytes;
+    return bytes + lm_load_field(io->shared, io->now_ns, block + bytes);
 }
 
 /* ---- a reply of HTTP ---- */

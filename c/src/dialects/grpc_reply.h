@@ -32,7 +32,7 @@ enum { LM_GRPC_SERVING = 1, LM_GRPC_NOT_SERVING, LM_GRPC_SERVICE_UNKNOWN };
 
 enum {
     LM_GRPC_BLOCK_BYTES_MAX = 1280, /* of fields with a status and its sentence */
-    LM_GRPC_TRAILERS_BYTES = 16     /* of fields that say that all went well */
+    LM_GRPC_TRAILERS_BYTES = 96     /* of fields that say that all went well */
 };
 
 /* Ends a call with this status; what its client still sends is dropped. */
@@ -45,6 +45,6 @@ void lm_grpc_finish(struct lm_io *io, struct lm_connection *carrier, struct lm_h
 size_t lm_grpc_compose(struct lm_io *io, struct lm_http2_stream *stream, struct lm_request *request,
                        uint8_t *block, size_t room);
 /* The fields behind the last message of a call that went well. */
-size_t lm_grpc_trailers(uint8_t *block, size_t room);
+size_t lm_grpc_trailers(struct lm_io *io, uint8_t block[LM_GRPC_TRAILERS_BYTES]);
 
 #endif

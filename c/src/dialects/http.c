@@ -73,8 +73,10 @@ uint64_t lm_http_bytes_expected(const struct lm_connection *connection) {
 void lm_http_answer_for(struct lm_io *io, struct lm_connection *connection,
                         struct lm_request *request, enum lm_status status, const char *why) {
     (void)request;
-    lm_http_answer_error(io, connection, lm_http_code(connection->in.call.route, status),
-                         "Retry-After: 1\r\n", why);
+    lm_http_answer_error(
+        io, connection,
+        lm_http_code(connection->in.call.route, status, io->shared->config.overload_status),
+        "Retry-After: 1\r\n", why);
 }
 
 uint32_t lm_http_key(const struct lm_io *io, const struct lm_connection *connection) {
@@ -86,7 +88,8 @@ void lm_http_complete_row(const struct lm_request *request, struct lm_trace_reco
     const struct lm_oip_request *asked = request->asked;
     size_t bytes = asked->id_bytes < sizeof row->http_id ? asked->id_bytes : 0;
     row->is_http = true;
-    row->code = (uint16_t)lm_http_code(request->wish.route, (enum lm_status)request->status);
+    row->code = (uint16_t)lm_http_code(request->wish.route, (enum lm_status)request->status,
+                                       request->io->shared->config.overload_status);
     memcpy(row->http_id, asked->id, bytes);
     row->http_id[bytes] = '\0';
 }

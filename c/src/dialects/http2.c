@@ -81,7 +81,6 @@ static struct lm_http2_carrier *take_entry(struct lm_io *io, struct lm_connectio
     *http2 = (struct lm_http2_carrier){
         .connection = carrier->index,
         .side = side,
-        .opened_ns = io->now_ns,
         .send_window = LM_HTTP2_WINDOW,
         .recv_window = LM_HTTP2_CONNECTION_WINDOW,
         .initial_window = LM_HTTP2_WINDOW,
@@ -146,25 +145,17 @@ static size_t take(struct lm_io *io, struct lm_connection *carrier, const uint8_
 
 /* ---- the life of the connection ---- */
 
-/* When it is to end, so that its client finds another server; 0: never. Up to a tenth later than it
- * must, for those that came together not to come back so. */
-static uint64_t old_ns(const struct lm_io *io, const struct lm_connection *carrier,
-                       const struct lm_http2_carrier *http2) {
-    const uint64_t age_ns = io->shared->config.max_connection_age_seconds * 1000000000ull;
-    const uint32_t spread =
-        (carrier->index ^ carrier->generation) * 2654435761u >> 22; /* of 1024 */
-    return age_ns ? http2->opened_ns + age_ns + age_ns / 10 * spread / 1024 : 0;
-}
+/* So long a client has to hear that it is to go elsewhere, where it sends nothing. */
+static const uint64_t notice_ns = 1000000000ull;
+static const char the_end[] = "the server ends", the_age[] = "server.max_connection_age_seconds";
 
 /* Goes on with its streams, sends what there is, and ends it behind the last. */
 static void carry(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     if (!http2) return;
-    if (lm_shared_is_leaving(io->shared) || io->draining)
-        lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, "the server ends");
-    const uint64_t until_ns = old_ns(io, carrier, http2);
-    if (until_ns && io->now_ns >= until_ns)
-        lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, "server.max_connection_age_seconds");
+    if (io->draining) lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, the_end);
+    if (lm_shared_is_leaving(io->shared)) lm_http2_put_notice(http2, io->now_ns, the_end);
+    if (lm_connection_is_old(io, carrier)) lm_http2_put_notice(http2, io->now_ns, the_age);
     lm_http2_streams_look(io, carrier);
     /* relaxed: this thread's own */
     if (!lm_load_relaxed_u32(&carrier->gone)) lm_http2_flush(io, carrier);
@@ -192,7 +183,8 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
         return lm_timer_after(carrier->in.started_ns, io->shared->header_timeout_ns);
     if (http2->open) return 0;
     const uint64_t idle_ns = lm_timer_after(io->now_ns, io->shared->idle_timeout_ns);
-    const uint64_t until_ns = old_ns(io, carrier, http2);
+    const uint64_t until_ns =
+        http2->noticed_ns ? http2->noticed_ns + notice_ns : lm_connection_old_ns(io, carrier);
     return until_ns && (until_ns < idle_ns || !idle_ns) ? until_ns : idle_ns;
 }
 
@@ -204,6 +196,10 @@ static void give_up(struct lm_io *io, struct lm_connection *carrier, enum lm_sta
     (void)status;
     if (!http2 || (sent_by_ns && io->now_ns >= sent_by_ns)) {
         lm_connection_abort(io, carrier);
+        return;
+    }
+    if (!http2->noticed_ns && !http2->open && lm_connection_is_old(io, carrier)) {
+        lm_connection_mark(io, carrier); /* `carry` says so */
         return;
     }
     const bool is_idle = http2->is_greeted && !http2->reader.header_used &&

@@ -34,16 +34,35 @@ void lm_http2_put_reset(struct lm_http2_carrier *http2, uint32_t stream,
     lm_http2_put_number(http2, LM_HTTP2_RST_STREAM, stream, error);
 }
 
-void lm_http2_put_goaway(struct lm_http2_carrier *http2, enum lm_http2_error error,
-                         const char *why) {
+static void put_last(struct lm_http2_carrier *http2, uint32_t last_stream,
+                     enum lm_http2_error error, const char *why) {
     uint8_t payload[8 + WHY_BYTES_MAX];
     const size_t bytes = strnlen(why, WHY_BYTES_MAX);
-    if (http2->is_closing) return;
-    http2->is_closing = true;
-    lm_http2_put_u32(payload, http2->last_stream);
+    lm_http2_put_u32(payload, last_stream);
     lm_http2_put_u32(payload + 4, error);
     memcpy(payload + 8, why, bytes);
     lm_http2_put(http2, LM_HTTP2_GOAWAY, 0, 0, payload, (uint32_t)(8 + bytes));
+}
+
+void lm_http2_put_goaway(struct lm_http2_carrier *http2, enum lm_http2_error error,
+                         const char *why) {
+    if (http2->is_closing) return;
+    http2->is_closing = true;
+    put_last(http2, http2->last_stream, error, why);
+}
+
+static const uint8_t notice[8] = "goaway?";
+
+void lm_http2_put_notice(struct lm_http2_carrier *http2, uint64_t now_ns, const char *why) {
+    if (http2->is_closing || http2->noticed_ns) return;
+    http2->noticed_ns = now_ns;
+    put_last(http2, INT32_MAX, LM_HTTP2_NO_ERROR, why);
+    lm_http2_put(http2, LM_HTTP2_PING, 0, 0, notice, sizeof notice);
+}
+
+void lm_http2_take_pong(struct lm_http2_carrier *http2, const uint8_t payload[8]) {
+    if (http2->noticed_ns && memcmp(payload, notice, sizeof notice) == 0)
+        lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, "as announced");
 }
 
 void lm_http2_fail(struct lm_http2_carrier *http2, enum lm_http2_error error, const char *why) {

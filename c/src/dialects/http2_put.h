@@ -18,6 +18,12 @@ void lm_http2_put_reset(struct lm_http2_carrier *http2, uint32_t stream, enum lm
 void lm_http2_put_goaway(struct lm_http2_carrier *http2, enum lm_http2_error error,
                          const char *why);
 
+/* Asks its client to go elsewhere, as the standard has it (RFC 9113, 6.8): what it sends until it
+ * has heard of it is served; when it has, it gets the GOAWAY above. */
+void lm_http2_put_notice(struct lm_http2_carrier *http2, uint64_t now_ns, const char *why);
+/* A PING's answer: of that, or of none. */
+void lm_http2_take_pong(struct lm_http2_carrier *http2, const uint8_t payload[8]);
+
 /* The client made an error: it is told which, and the connection ends. */
 void lm_http2_fail(struct lm_http2_carrier *http2, enum lm_http2_error error, const char *why);
 

@@ -57,7 +57,9 @@ static void take_setting(struct lm_http2_carrier *http2) {
 }
 
 static void take_ping(struct lm_http2_carrier *http2) {
-    if (!(http2->reader.frame.flags & LM_HTTP2_ACK))
+    if (http2->reader.frame.flags & LM_HTTP2_ACK)
+        lm_http2_take_pong(http2, http2->reader.small);
+    else
         lm_http2_put(http2, LM_HTTP2_PING, LM_HTTP2_ACK, 0, http2->reader.small, 8);
 }
 

@@ -83,9 +83,10 @@ static size_t add_call_head(struct lm_io *io, struct lm_http2_carrier *http2,
 }
 
 /* The status of a call that went well. */
-static void add_trailers(struct lm_http2_carrier *http2, const struct lm_http2_stream *stream) {
+static void add_trailers(struct lm_io *io, struct lm_http2_carrier *http2,
+                         const struct lm_http2_stream *stream) {
     uint8_t *at = http2->busy->heads + http2->busy->heads_used + LM_HTTP2_FRAME_BYTES;
-    const size_t bytes = lm_grpc_trailers(at, LM_GRPC_TRAILERS_BYTES);
+    const size_t bytes = lm_grpc_trailers(io, at);
     add_frame(http2, (struct lm_http2_frame){(uint32_t)bytes, stream->id, LM_HTTP2_HEADERS,
                                              LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM});
     add_part(http2, at, bytes);
@@ -179,7 +180,7 @@ static size_t add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32
     }
     const bool is_last = used + count == all;
     if (used + count == before && !is_end) return 0;
-    if (is_last && has_trailers) add_trailers(http2, stream);
+    if (is_last && has_trailers) add_trailers(io, http2, stream);
     if (!piece) piece = &http2->busy->sent[http2->busy->sent_count++];
     const bool has_more = (is_long && stream->grpc.is_message) || request->in_pieces;
     *piece =

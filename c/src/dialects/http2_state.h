@@ -120,12 +120,12 @@ struct lm_http2_carrier {
     uint32_t open;        /* streams */
     int64_t send_window, recv_window;
     uint32_t initial_window, frame_max; /* the client's settings */
-    uint64_t opened_ns;
-    uint64_t sent_ns;   /* when the ring began to send */
-    uint64_t second_ns; /* since when: */
-    uint32_t causes;    /* requests, and frames of answers: for */
-    uint32_t noise;     /* other frames */
-    uint32_t resets;    /* streams that the client reset, or made the server reset */
+    uint64_t noticed_ns;                /* when its client was told to go elsewhere; 0: not yet */
+    uint64_t sent_ns;                   /* when the ring began to send */
+    uint64_t second_ns;                 /* since when: */
+    uint32_t causes;                    /* requests, and frames of answers: for */
+    uint32_t noise;                     /* other frames */
+    uint32_t resets; /* streams that the client reset, or made the server reset */
     struct lm_hpack hpack;
 };
 

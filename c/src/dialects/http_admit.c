@@ -184,6 +184,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->payload_bytes = (uint32_t)call->content_bytes;
     request->wish.top = call->top;
     request->wish.route = call->route;
+    request->wish.load = call->load;
     if (request->turn_wanted != LM_TURN_BOUND) request->turn_wanted = call->turn;
     request->is_timed = call->timeout_us > 0;
     request->owner = call->owner;

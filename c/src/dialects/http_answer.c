@@ -9,21 +9,25 @@
 #include "flow/reply.h"
 #include "formats/http_route.h"
 #include "wire/http_date.h"
+#include "work/load_figures.h"
 
-enum { HEAD_BYTES_MAX = 384 };
+enum { HEAD_BYTES_MAX = 608 };
 
 void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                     const struct lm_http_answer *answer) {
     const struct lm_http_call *call = &connection->in.call;
     char head[HEAD_BYTES_MAX];
+    /* Of a server that refuses all there are no other answers. */
+    const char *load =
+        lm_http_is_inference(call->route) ? lm_load_line(io->shared, call->load, io->now_ns) : "";
     int bytes =
-        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%s%s%sContent-Length: %zu\r\n\r\n",
+        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%s%s%s%sContent-Length: %zu\r\n\r\n",
                  answer->code, lm_http_reason(answer->code), lm_http_date_line(),
                  answer->body_bytes ? "Content-Type: " : "",
                  !answer->body_bytes ? ""
                  : answer->type      ? answer->type
                                      : "application/json",
-                 answer->body_bytes ? "\r\n" : "", answer->headers ? answer->headers : "",
+                 answer->body_bytes ? "\r\n" : "", answer->headers ? answer->headers : "", load,
                  call->keep_alive ? io->shared->keep_alive_lines : "Connection: close\r\n",
                  answer->body_bytes);
     LM_ASSERT(bytes > 0 && bytes < HEAD_BYTES_MAX);

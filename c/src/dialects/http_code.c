@@ -7,6 +7,7 @@
 
 #include "base/json_text.h"
 #include "formats/http_route.h"
+#include "lumen.h"
 
 /* Whose clients ask on a route. */
 enum family { PLAIN, OPENAI, TEI, COHERE };
@@ -24,8 +25,10 @@ static enum family family_of(uint8_t route) {
     return route < sizeof families ? (enum family)families[route] : PLAIN;
 }
 
-uint32_t lm_http_code(uint8_t route, enum lm_status status) {
+uint32_t lm_http_code(uint8_t route, enum lm_status status, uint32_t overloaded) {
     const enum family family = family_of(route);
+    const bool is_call = route == LM_ROUTE_GRPC_INFER; /* whose clients ask again where it is 503 */
+    const uint32_t busy = overloaded == LUMEN_OVERLOAD_429 && !is_call ? 429 : 503;
     switch (status) {
     case LM_STATUS_OK: return 200;
     case LM_STATUS_BAD_REQUEST: return family == TEI ? 422 : 400;
@@ -34,8 +37,8 @@ uint32_t lm_http_code(uint8_t route, enum lm_status status) {
     case LM_STATUS_UNAUTHORISED: return 401;
     case LM_STATUS_RATE_LIMITED: return 429;
     case LM_STATUS_INFERENCE_FAILED: return family == TEI ? 424 : 500;
-    case LM_STATUS_OVERLOADED: return family == TEI ? 429 : 503;
-    case LM_STATUS_DEADLINE: return family == OPENAI || route == LM_ROUTE_GRPC_INFER ? 504 : 503;
+    case LM_STATUS_OVERLOADED: return family == TEI ? 429 : busy;
+    case LM_STATUS_DEADLINE: return family == OPENAI || is_call ? 504 : busy;
     case LM_STATUS_SHUTTING_DOWN: return 503;
     }
     return 500;

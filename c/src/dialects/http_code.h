@@ -10,7 +10,8 @@
 
 #include "base/status.h"
 
-uint32_t lm_http_code(uint8_t route, enum lm_status status);
+/* `overloaded`: enum LUMEN_OVERLOAD_503 or _429, what lack of room and of time is said with. */
+uint32_t lm_http_code(uint8_t route, enum lm_status status, uint32_t overloaded);
 const char *lm_http_reason(uint32_t code);
 
 /* Headers by which the route's clients decide whether to ask again, each with its line end. */

@@ -123,6 +123,12 @@ static uint8_t turn_of(uint8_t urgency) {
                                             : LM_TURN_BULK;
 }
 
+/* Its client is to use another connection, as it hears from the answer. Streams end with theirs. */
+static bool is_to_go_elsewhere(const struct lm_io *io, const struct lm_connection *connection) {
+    return lm_shared_is_leaving(io->shared) ||
+           (!lm_connection_is_stream(connection) && lm_connection_is_old(io, connection));
+}
+
 void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head) {
     struct lm_http_match match = {0};
@@ -138,10 +144,11 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .model = LM_NO_MODEL,
         .route = (uint8_t)(found == 200 ? match.route : LM_ROUTE_NONE),
         .head_only = head->method == LM_HTTP_HEAD,
-        .keep_alive = head->keep_alive && !lm_shared_is_leaving(io->shared),
+        .keep_alive = head->keep_alive && !is_to_go_elsewhere(io, connection),
         .expects_continue = head->expect_continue,
         .chunked = head->chunked,
         .coding = (uint8_t)lm_coding_find(head->content_encoding.at, head->content_encoding.bytes),
+        .load = (uint8_t)lm_load_form_find(head->load_format),
         .top = match.top,
         .turn = turn_of(head->urgency),
         .any_version = match.version == LM_HTTP_VERSION_ANY,

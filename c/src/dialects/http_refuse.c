@@ -33,7 +33,7 @@ void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
                             const struct lm_refusal *refusal) {
     const uint8_t route = connection->in.call.route;
     char headers[64];
-    uint32_t code = lm_http_code(route, refusal->status);
+    uint32_t code = lm_http_code(route, refusal->status, io->shared->config.overload_status);
     snprintf(headers, sizeof headers, "%s", lm_http_retry_lines(route, code));
     if (code == 429 || code == 503)
         snprintf(headers, sizeof headers, "Retry-After: %u\r\n", refusal->retry_after_s);

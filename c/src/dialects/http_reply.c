@@ -8,10 +8,11 @@
 #include "dialects/http_code.h"
 #include "flow/tracing.h"
 #include "wire/http_date.h"
+#include "work/load_figures.h"
 #include "work/output_view.h"
 
 /* As lm_model_reply_text_bytes has them. */
-enum { HEAD_ROOM = 384, EXPERT_ROOM = 320 };
+enum { HEAD_ROOM = 608, EXPERT_ROOM = 320 };
 
 /* Of the reply to a request: more, where the head names an expert. */
 static size_t head_room(const struct lm_request *request) {
@@ -21,13 +22,14 @@ static size_t head_room(const struct lm_request *request) {
 /* Writes the head so that it ends where the text begins, and makes both the reply's first part. */
 static void put_head(struct lm_request *request, char *text, size_t text_bytes, uint32_t code,
                      const char *headers, size_t content_bytes) {
-    const struct lm_shared *shared = request->io->shared;
+    struct lm_shared *shared = request->io->shared;
     char head[HEAD_ROOM + EXPERT_ROOM], trace[LM_TRACERESPONSE_BYTES];
     if (lm_shared_is_leaving(shared)) request->last = true;
     (void)lm_tracing_write_answer(request, trace);
     int bytes =
-        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%sContent-Length: %zu\r\n\r\n", code,
+        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%s%sContent-Length: %zu\r\n\r\n", code,
                  lm_http_reason(code), lm_http_date_line(), headers, trace,
+                 lm_load_line(shared, request->wish.load, request->inferred_ns),
                  request->last ? "Connection: close\r\n" : shared->keep_alive_lines, content_bytes);
     LM_ASSERT(bytes > 0 && (size_t)bytes < sizeof head);
     memcpy(text - bytes, head, (size_t)bytes);
@@ -133,7 +135,7 @@ void lm_http_compose_outputs(struct lm_request *request, const void *const *data
 void lm_http_compose_error(struct lm_request *request, enum lm_status status, const char *text) {
     char body[LM_TEXT_BYTES_MAX + LM_HTTP_ERROR_BYTES], headers[96];
     const uint8_t route = request->wish.route;
-    uint32_t code = lm_http_code(route, status);
+    uint32_t code = lm_http_code(route, status, request->io->shared->config.overload_status);
     size_t used = lm_http_error_body(route, code, text, body, sizeof body);
     snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s",
              lm_http_retry_lines(route, code));

@@ -218,7 +218,7 @@ static bool is_there(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     if (call->model == LM_NO_MODEL || lm_model_set_find(io->models, call->model)) return true;
     lm_refusal_count(io, LM_STATUS_UNKNOWN_MODEL, LM_NO_MODEL);
-    lm_http_answer_error(io, connection, lm_http_code(call->route, LM_STATUS_UNKNOWN_MODEL), NULL,
+    lm_http_answer_error(io, connection, 404, NULL,
                          "the model was unloaded while the request came");
     return false;
 }

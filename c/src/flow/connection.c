@@ -67,6 +67,10 @@ int lm_connections_open(struct lm_io *io, uint32_t connections) {
     io->deadlines = calloc(capacity, sizeof *io->deadlines);
     if (!io->deadlines)
         return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
+    if (io->shared->config.max_connection_age_seconds) {
+        io->opened = calloc(capacity, sizeof *io->opened);
+        if (!io->opened) return lm_error(LUMEN_E_NOMEM, "no memory for the ages of connections");
+    }
     io->connections_used = 0;
     io->marked_head = io->marked_tail = LM_NO_CONNECTION;
     for (uint32_t l = 0; l < LM_LIST_COUNT; l++)
@@ -81,11 +85,28 @@ void lm_connections_close(struct lm_io *io) {
             lm_transport_of(io, connection)->release(io, connection);
     }
     free(io->deadlines);
-    io->deadlines = NULL;
+    free(io->opened);
+    io->deadlines = io->opened = NULL;
     lm_mapping_close(&io->connection_memory);
     io->connections = NULL;
     io->connections_used = 0;
     io->connection_capacity = 0;
+}
+
+static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
+
+uint64_t lm_connection_old_ns(const struct lm_io *io, const struct lm_connection *connection) {
+    if (!io->opened) return 0;
+    const uint64_t age_ns = io->shared->config.max_connection_age_seconds * 1000000000ull;
+    const uint32_t spread =
+        (connection->index ^ connection->generation) * 2654435761u >> 22; /* of 1024 */
+    return io->opened_ns + io->opened[connection->index] * tick_ns + age_ns +
+           age_ns / 10 * spread / 1024;
+}
+
+bool lm_connection_is_old(const struct lm_io *io, const struct lm_connection *connection) {
+    const uint64_t old_ns = lm_connection_old_ns(io, connection);
+    return old_ns && io->now_ns >= old_ns;
 }
 
 /* false: there are as many as there may be, over all I/O threads. */
@@ -105,6 +126,7 @@ static struct lm_connection *take_entry(struct lm_io *io, int fd, uint8_t transp
     struct lm_connection *connection = &io->connections[index];
     lm_connection_move(io, connection, LM_LIST_NONE);
     uint32_t generation = connection->generation;
+    if (io->opened) io->opened[index] = (uint32_t)((io->now_ns - io->opened_ns) / tick_ns);
     struct lm_connection fresh = {.fd = fd,
                                   .transport = transport,
                                   .index = index,

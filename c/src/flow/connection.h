@@ -45,16 +45,17 @@ struct lm_http_call {
     bool keep_alive;
     bool expects_continue;
     bool chunked;
-    bool any_version;  /* of the model: the path names none */
-    bool names_region; /* the path names a shared memory region */
-    bool admin;        /* the key was one when the head came */
-    bool is_forwarded; /* by a proxy: whose request it is, the socket does not say */
-    bool from_page;    /* a browser sends it for a page of another site */
-    bool is_old;       /* HTTP/1.0: it reads no chunks */
-    uint8_t coding;    /* of the body: enum lm_coding */
-    uint8_t turn;      /* enum lm_texts_turn, as Priority says */
-    uint8_t top;       /* classes that a picture is answered with; 0: not said */
-    uint32_t exchange; /* 1 + the slot of its request, while an upstream has it; 0: none does */
+    bool any_version;      /* of the model: the path names none */
+    bool names_region;     /* the path names a shared memory region */
+    bool admin;            /* the key was one when the head came */
+    bool is_forwarded : 1; /* by a proxy: whose request it is, the socket does not say */
+    bool from_page : 1;    /* a browser sends it for a page of another site */
+    bool is_old : 1;       /* HTTP/1.0: it reads no chunks */
+    uint8_t coding;        /* of the body: enum lm_coding */
+    uint8_t turn;          /* enum lm_texts_turn, as Priority says */
+    uint8_t load;          /* enum lm_load_form: what its answer is to say of the server's load */
+    uint8_t top;           /* classes that a picture is answered with; 0: not said */
+    uint32_t exchange;     /* 1 + the slot of its request, while an upstream has it; 0: none does */
     struct lm_http_chunks chunks;
 };
 
@@ -181,6 +182,12 @@ void lm_connection_move(struct lm_io *io, struct lm_connection *connection,
 void lm_connection_mark(struct lm_io *io, struct lm_connection *connection);
 /* The connection marked first, now without its mark; NULL: none is. */
 struct lm_connection *lm_connection_take_marked(struct lm_io *io);
+
+/* When its client is to find another server (server.max_connection_age_seconds); 0: never. Up to a
+ * tenth later than it must, for those that came together not to come back so. */
+uint64_t lm_connection_old_ns(const struct lm_io *io, const struct lm_connection *connection);
+/* Whether that is past. */
+bool lm_connection_is_old(const struct lm_io *io, const struct lm_connection *connection);
 
 /* No more requests will be read; what is in flight is still answered. Marks. */
 void lm_connection_end(struct lm_io *io, struct lm_connection *connection);

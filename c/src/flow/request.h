@@ -79,6 +79,7 @@ struct lm_body {
 struct lm_reply_wish {
     uint8_t top;   /* so many classes of a picture; 0: not said */
     uint8_t route; /* enum lm_http_route: whose clients ask */
+    uint8_t load;  /* enum lm_load_form */
 };
 
 /* An answer that the response cache may keep (flow/answer_cache.h). */

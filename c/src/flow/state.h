@@ -21,6 +21,7 @@
 #include "parts/address_table.h"
 #include "parts/annex.h"
 #include "parts/errands.h"
+#include "parts/load_meter.h"
 #include "parts/shm_regions.h"
 #include "parts/spill.h"
 #include "parts/stats.h"
@@ -58,8 +59,7 @@ struct lm_shared {
     lm_atomic_u32 allocator_type;    /* LUMEN_ALLOCATOR_*: of slots that are taken from now on */
     lm_atomic_u32 by_time;     /* 1: I/O threads run what is short (engine.queue_type: auto) */
     lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
-    /* 0: none. */
-    uint64_t header_timeout_ns, reply_timeout_ns, idle_timeout_ns;
+    uint64_t header_timeout_ns, reply_timeout_ns, idle_timeout_ns; /* 0: none */
     char keep_alive_lines[LM_HTTP_KEEP_ALIVE_BYTES]; /* of an answer, where it stays open */
     uint64_t hang_ns;                                /* a worker that is busy for so long hangs */
     lm_atomic_u64 connections_open;                  /* of all I/O threads */
@@ -71,13 +71,13 @@ struct lm_shared {
     struct lm_upstreams upstreams;                   /* written before the start */
     struct lm_budgets budgets;                       /* of keys and models */
     struct lm_fallbacks fallbacks;
-    struct lm_errands *errands;   /* NULL: the control program answers no requests */
-    lm_atomic_u32 is_held;        /* 1: it says that the server is not ready */
-    struct lm_spill_limit spills; /* of answers that do not fit their slots */
-    lm_atomic_u64 region_bytes;   /* shared with clients, of all I/O threads */
-    uint64_t default_timeout_ns;  /* 0: none */
-    /* Requests that wait for a worker, of models with max_queued. */
-    lm_atomic_u64 queued[LUMEN_MODELS_MAX];
+    struct lm_errands *errands;             /* NULL: the control program answers no requests */
+    lm_atomic_u32 is_held;                  /* 1: it says that the server is not ready */
+    struct lm_spill_limit spills;           /* of answers that do not fit their slots */
+    lm_atomic_u64 region_bytes;             /* shared with clients, of all I/O threads */
+    uint64_t default_timeout_ns;            /* 0: none */
+    lm_atomic_u64 queued[LUMEN_MODELS_MAX]; /* for a worker, of models with max_queued */
+    struct lm_load_meter load;
     uint32_t real_time;   /* priority of the threads; 0: they are ordinary */
     bool io_shares_cores; /* with workers, over which it has priority */
     bool traced;          /* workers record a row per request */
@@ -179,15 +179,15 @@ struct lm_io {
     int listen_fds[LM_LISTENERS]; /* -1: none */
     uint32_t accepts_armed;       /* a bit per listener */
     uint32_t assigned_count; /* connections of the unix socket, by the thread that accepts them */
-    bool draining;
+    bool draining, leaving;
     bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
     bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
     uint32_t parses_left; /* requests that connections may parse in this turn, beyond one each */
     uint32_t buffers_returned; /* since starved connections were last retried */
     uint64_t accept_retry_ns;  /* 0: not paused */
     uint64_t next_eviction_ns, next_sweep_ns, next_watch_ns, next_starved_ns;
-    uint32_t sweep_at;   /* where a sweep over several turns goes on; 0: none is under way */
-    uint32_t *deadlines; /* of each connection, in ticks; 0: none */
+    uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
+    uint32_t *deadlines, *opened; /* of each connection, in ticks; 0 and NULL: none */
     uint64_t opened_ns;
     uint64_t now_ns;  /* taken once per turn of the loop */
     uint64_t seen_ns; /* what came before then is known */
@@ -201,9 +201,9 @@ struct lm_io {
     struct lm_mpmc returns; /* slots coming back from workers */
     /* Runs models on this thread; NULL: workers' threads run all of them. */
     struct lm_worker *inline_worker;
-    /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
-    struct lm_spsc ready;
-    struct lm_spsc own;                   /* the same, for this thread's inline_worker */
+    struct lm_spsc ready;  /* requests, before a worker has them; both ends are this thread */
+    struct lm_spsc own;    /* the same, for this thread's inline_worker */
+    lm_atomic_u64 busy_ns; /* its turns, without what it slept */
     uint64_t computed_ns, computed_at_ns; /* of this thread, up to when */
     struct lm_trace trace;                /* used when there is an access log */
     struct lm_spsc assigned;  /* connections that the first I/O thread accepted for this one */

@@ -228,6 +228,7 @@ int lumen_start(lumen_server *server) {
         /* relaxed: no thread runs yet */
         lm_store_relaxed_u32(&server->telemetry.access_as_json, shared->config.access_as_json);
     }
+    lm_load_meter_open(&shared->load, lm_now_ns());
     if (!code) code = lm_server_start_threads(server);
     if (code) return code;
     server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
@@ -277,6 +278,7 @@ int lumen_unready(lumen_server *server) {
     lm_stats_set_state(&server->shared.stats, LUMEN_STATE_DRAINING);
     /* relaxed: says nothing about other memory */
     lm_store_relaxed_u32(&server->shared.phase, LM_PHASE_UNREADY);
+    for (uint32_t i = 0; i < server->shared.io_count; i++) lm_ring_wake(server->ios[i].ring);
     return 0;
 }
 

@@ -33,6 +33,7 @@ enum field {
     FIELD_TRACEPARENT,
     FIELD_TRACESTATE,
     FIELD_REQUEST_ID,
+    FIELD_LOAD_FORMAT,
     FIELDS
 };
 
@@ -63,6 +64,7 @@ static const struct {
     [FIELD_TRACEPARENT] = {"traceparent", 11, false},
     [FIELD_TRACESTATE] = {"tracestate", 10, false},
     [FIELD_REQUEST_ID] = {"x-request-id", 12, false},
+    [FIELD_LOAD_FORMAT] = {"endpoint-load-metrics-format", 28, false},
 };
 
 struct parse {
@@ -288,6 +290,7 @@ static int read_field(struct parse *p, enum field field, struct lm_slice value) 
     case FIELD_TRACEPARENT: keep_first(&head->traceparent, value); return 0;
     case FIELD_TRACESTATE: keep_first(&head->tracestate, value); return 0;
     case FIELD_REQUEST_ID: keep_first(&head->request_id, value); return 0;
+    case FIELD_LOAD_FORMAT: keep_first(&head->load_format, value); return 0;
     case FIELD_FORWARDED:
     case FIELD_VIA:
     case FIELD_FORWARDED_FOR:

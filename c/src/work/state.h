@@ -59,6 +59,8 @@ struct lm_worker {
     int start_code; /* 0 or LUMEN_E_*; read between the start barriers */
     char note[512]; /* what went wrong at start, or empty */
     LM_CACHE_ALIGNED lm_atomic_u64 busy_since_ns; /* 0: between two requests */
+    lm_atomic_u64 busy_ns;                        /* all times before, together */
+    lm_atomic_u64 serving;                        /* requests that it has popped */
 };
 
 static inline struct lm_request *lm_worker_request(const struct lm_worker *worker, uint32_t job) {

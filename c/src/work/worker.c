@@ -188,7 +188,10 @@ void lm_worker_serve(struct lm_worker *worker, uint32_t *jobs, uint32_t count) {
     bool strays = false;
     lm_width_reclaim(worker);
     uint64_t now = lm_now_ns();
+    const uint64_t began_ns = now;
+    const bool is_within = lm_load_relaxed_u64(&worker->busy_since_ns) != 0; /* relaxed: own word */
     lm_store_relaxed_u64(&worker->busy_since_ns, now); /* relaxed: a hint for the I/O threads */
+    if (!is_within) lm_store_relaxed_u64(&worker->serving, count); /* relaxed: a gauge */
     for (uint32_t j = 0; j < count; j++) {
         struct lm_request *request = lm_worker_request(worker, jobs[j]);
         request->popped_ns = now;
@@ -225,6 +228,9 @@ void lm_worker_serve(struct lm_worker *worker, uint32_t *jobs, uint32_t count) {
     }
     if (strays && worker->pinned) (void)lm_thread_pin(worker->cpu);
     lm_store_relaxed_u64(&worker->busy_since_ns, 0); /* relaxed: as above */
+    if (is_within) return; /* of a request whose picture is read: the time is that one's */
+    lm_add_single_writer_u64(&worker->busy_ns, lm_now_ns() - began_ns);
+    lm_store_relaxed_u64(&worker->serving, 0); /* relaxed: as above */
 }
 
 /* Hands the slot back to its I/O thread, which is woken only when it has a use for it now. */

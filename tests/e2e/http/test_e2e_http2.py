@@ -508,27 +508,72 @@ def test_the_end_is_announced(serve: Serve, tmp_path: Any) -> None:
     server.expect_clean_end()
 
 
+ANNOUNCED: Final = ((1 << 31) - 1, NO_ERROR)
+
+
+def told_to_go(link: Raw) -> tuple[list[tuple[int, ...]], int, int]:
+    """Asks for one answer after the other until the server ends the connection, and once more
+    behind its first GOAWAY, before it learns that this was heard.
+
+    Returns:
+        What was said, and the last stream that was sent and that was answered.
+    """
+    sent, answered, said = 1, 0, []
+    link.send(frame(WINDOW, 0, struct.pack(">I", 1 << 30)) + frame(HEADERS, sent, LIVE, WHOLE))
+    for kind, flags, of, payload in link.frames():
+        if kind == GOAWAY:
+            said.append(struct.unpack(">II", payload[:8]))
+        elif kind == PING:
+            sent += 2
+            link.send(frame(HEADERS, sent, LIVE, WHOLE) + frame(PING, 0, payload, ACK))
+        elif kind == DATA and flags & END_STREAM:
+            answered = max(answered, of)
+            if not said:
+                sent += 2
+                link.send(frame(HEADERS, sent, LIVE, WHOLE))
+    return said, sent, answered
+
+
 def test_old_connections_end(serve: Serve, tmp_path: Any) -> None:
-    """Told so between two calls, busy or idle: none is lost."""
+    """Told so twice, busy or idle: what its client sent before it heard of it is answered."""
     settings = zoo_settings(tmp_path)
     settings["server"] |= {"max_connection_age_seconds": 1}  # type: ignore[operator]
     server = serve(settings)
     with Raw(server.port) as busy, Raw(server.port) as idle:
-        sent, answered, said = 1, 0, None
-        busy.send(frame(WINDOW, 0, struct.pack(">I", 1 << 30)))
-        busy.send(frame(HEADERS, sent, LIVE, WHOLE))
-        for kind, flags, of, payload in busy.frames():
-            if kind == GOAWAY:
-                said = struct.unpack(">II", payload[:8])
-            if kind == DATA and flags & END_STREAM:
-                answered = of
-                if said is None:
-                    sent += 2
-                    with contextlib.suppress(OSError):  # it has just ended
-                        busy.send(frame(HEADERS, sent, LIVE, WHOLE))
-        assert said == (answered, NO_ERROR)
-        assert struct.unpack(">II", idle.until(GOAWAY, 0)[:8]) == (0, NO_ERROR)
+        said, sent, answered = told_to_go(busy)
+        assert (said, answered) == ([ANNOUNCED, (sent, NO_ERROR)], sent)
+        for last in (ANNOUNCED[0], 0):  # it says nothing to the first
+            assert struct.unpack(">II", idle.until(GOAWAY, 0)[:8]) == (last, NO_ERROR)
         assert not list(idle.frames())
+
+
+def test_old_connections_of_http_1_end(serve: Serve, tmp_path: Any) -> None:
+    """With an answer, as each of theirs says from then on."""
+    settings = zoo_settings(tmp_path)
+    settings["server"] |= {"max_connection_age_seconds": 1}  # type: ignore[operator]
+    server = serve(settings)
+    began = time.monotonic()
+    with Http(server.port) as link:
+        while not (answer := link.query(get("/v2/health/live"))).closes:
+            assert answer.code == 200
+        assert time.monotonic() > began + 0.9
+        assert not link.rest()
+
+
+def test_the_end_is_announced_before_it_comes(serve: Serve, tmp_path: Any) -> None:
+    """Busy and idle connections hear of it while the server still serves."""
+    settings = zoo_settings(tmp_path)
+    settings["server"] |= {"unready_seconds": 600}  # type: ignore[operator]
+    server = serve(settings)
+    with Raw(server.port) as busy, Raw(server.port) as idle:
+        idle.send(frame(HEADERS, 1, LIVE, WHOLE))
+        idle.until(DATA, 1)
+        server.process.send_signal(signal.SIGTERM)
+        said, sent, answered = told_to_go(busy)
+        assert (said, answered) == ([ANNOUNCED, (sent, NO_ERROR)], sent)
+        assert struct.unpack(">II", idle.until(GOAWAY, 0)[:8]) == ANNOUNCED
+    server.process.send_signal(signal.SIGTERM)  # the second one begins the end
+    server.expect_clean_end()
 
 
 def test_who_sends_half_of_a_frame_is_not_waited_for(serve: Serve, tmp_path: Any) -> None:

@@ -1,0 +1,94 @@
+"""HAProxy's agent checks: whoever connects is told a weight, as a share of the server's own.
+
+Started by server.py. One thread, which answers one connection after the other and reads nothing, so
+nobody can hold it. `up 75%` says that a quarter of the server is in use, `drain` that it is about
+to end: no new connections, and those there are go on.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from lumen_uring.errors import EngineError, MetricsError
+from lumen_uring.guard import Guard
+from lumen_uring.ring.report import Load
+
+_LEAVING: Final = 10  # a load's utilization, as ring/report.py has it
+_BACKLOG: Final = 128
+_LEAST: Final = 1  # percent: a balancer that may not send anything learns nothing
+_LOOKS_S: Final = 0.5  # whether it is closed
+
+
+class Agent:
+    """Listens from the constructor on.
+
+    Args:
+        host: the address to listen on.
+        port: 0 lets the kernel choose, see `port`.
+        load: says how loaded the server is; may raise EngineError.
+        guard: of the server's threads.
+
+    Raises:
+        MetricsError: it cannot listen there.
+    """
+
+    def __init__(self, host: str, port: int, load: Callable[[], Load], guard: Guard) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._load = load
+        self._ends = False
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen(_BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise MetricsError(
+                f"no agent checks on {host}:{port} ({error.strerror}): choose another "
+                "server.agent_port, or 0 for none"
+            ) from None
+        self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = guard.thread("lumen-agent", self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._ends = True
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        while not self._ends:
+            if not select.select([self._socket], [], [], _LOOKS_S)[0]:
+                continue
+            with suppress(OSError):  # it has left, or there are no descriptors
+                client, _ = self._socket.accept()
+                with client:
+                    client.setblocking(False)
+                    client.send(self._line().encode())
+
+    def _line(self) -> str:
+        try:
+            return line_of(self._load())
+        except EngineError:  # it has ended
+            return "drain\n"
+
+
+def line_of(load: Load) -> str:
+    """What HAProxy is told.
+
+    Args:
+        load: of the server.
+
+    Returns:
+        "up 75%" or "drain", with the end of a line.
+    """
+    if load.utilization >= _LEAVING:
+        return "drain\n"
+    left = max(_LEAST, round(100 * (1 - load.utilization)))
+    return f"up {left}%\n"
