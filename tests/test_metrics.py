@@ -1008,7 +1008,7 @@ def test_a_bucket_has_the_last_request_of_it_that_is_recorded() -> None:
 
 
 def test_an_agent_check_is_told_the_share_that_is_left() -> None:
-    """Whoever connects, also where it sends something; a server that has not begun drains."""
+    """Whoever connects, also where it sends something; nothing, before it serves."""
 
     def load() -> Load:
         if not told:
@@ -1024,12 +1024,12 @@ def test_an_agent_check_is_told_the_share_that_is_left() -> None:
             return client.makefile("rb").readline()
 
     with closing(Agent("127.0.0.1", 0, load, guard)) as agent:
-        assert ask() == b"drain\n"
-        for utilization, line in ((0.0, 100), (0.256, 74), (0.999, 1), (7.0, 1)):
+        assert ask() == b"up 0%\n"
+        for utilization, line in ((0.0, 100), (0.256, 74), (0.999, 1), (70.0, 1)):
             told.append(Load(utilization=utilization))
             assert ask() == b"up %d%%\n" % line
-        told.append(Load(utilization=10))
-        assert ask() == b"drain\n"
+        told.append(Load(leaving=True))
+        assert ask() == b"up 0%\n"
         with pytest.raises(MetricsError, match=r"server\.agent_port"):
             Agent("127.0.0.1", agent.port, load, guard)
 

@@ -13,11 +13,13 @@ extern "C" {
 /* Of about the last quarter of a second. */
 typedef struct lumen_load_report {
     double utilization; /* busy workers or I/O threads, whichever are busier, as a share of them,
-                         * and requests that wait for each worker; 10: the server is about to end */
+                         * and requests that wait for each worker; 10 before the end */
     double answered;    /* requests a second, */
     double failed;      /* and those that were refused for lack of time or room, or failed */
     uint32_t waiting;   /* for a worker, now */
     uint32_t running;   /* with one */
+    uint32_t leaving;   /* 1: the server is about to end */
+    uint32_t reserved;
 } lumen_load_report;
 
 /* Any one thread, after lumen_start. Returns 0 or LUMEN_E_STATE. */

@@ -1,8 +1,9 @@
 """HAProxy's agent checks: whoever connects is told a weight, as a share of the server's own.
 
 Started by server.py. One thread, which answers one connection after the other and reads nothing, so
-nobody can hold it. `up 75%` says that a quarter of the server is in use, `drain` that it is about
-to end: no new connections, and those there are go on.
+nobody can hold it. `up 75%` says that a quarter of the server is in use, `up 0%` that it is about to
+end: it gets nothing more, and what it has goes on. (HAProxy's word `drain` would last until an
+agent says `ready`, which would undo what an operator has set.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from lumen_uring.errors import EngineError, MetricsError
 from lumen_uring.guard import Guard
 from lumen_uring.ring.report import Load
 
-_LEAVING: Final = 10  # a load's utilization, as ring/report.py has it
 _BACKLOG: Final = 128
 _LEAST: Final = 1  # percent: a balancer that may not send anything learns nothing
 _LOOKS_S: Final = 0.5  # whether it is closed
@@ -75,8 +75,8 @@ class Agent:
     def _line(self) -> str:
         try:
             return line_of(self._load())
-        except EngineError:  # it has ended
-            return "drain\n"
+        except EngineError:  # it does not serve yet, or any more
+            return "up 0%\n"
 
 
 def line_of(load: Load) -> str:
@@ -86,9 +86,7 @@ def line_of(load: Load) -> str:
         load: of the server.
 
     Returns:
-        "up 75%" or "drain", with the end of a line.
+        "up 75%", with the end of a line.
     """
-    if load.utilization >= _LEAVING:
-        return "drain\n"
     left = max(_LEAST, round(100 * (1 - load.utilization)))
-    return f"up {left}%\n"
+    return f"up {0 if load.leaving else left}%\n"

@@ -21,6 +21,8 @@ class LumenLoadReport(ctypes.Structure):
         ("failed", c_double),
         ("waiting", c_uint32),
         ("running", c_uint32),
+        ("leaving", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -30,11 +32,12 @@ class Load:
 
     Attributes:
         utilization: busy workers or I/O threads, whichever are busier, as a share of them, and
-            requests that wait for each worker; 10: the server is about to end.
+            requests that wait for each worker; 10 before the end.
         answered: requests a second.
         failed: those that were refused for lack of time or room, or failed, a second.
         waiting: requests for a worker, now.
         running: requests with one, now.
+        leaving: the server is about to end.
     """
 
     utilization: float = 0.0
@@ -42,6 +45,7 @@ class Load:
     failed: float = 0.0
     waiting: int = 0
     running: int = 0
+    leaving: bool = False
 
 
 class Report(Handle):
@@ -58,6 +62,5 @@ class Report(Handle):
         """
         report = LumenLoadReport()
         self._check(self._library.lumen_report_load(self._open_handle(), ctypes.byref(report)))
-        return Load(
-            report.utilization, report.answered, report.failed, report.waiting, report.running
-        )
+        figures = (report.utilization, report.answered, report.failed)
+        return Load(*figures, report.waiting, report.running, bool(report.leaving))

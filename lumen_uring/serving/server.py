@@ -378,7 +378,7 @@ def _blame(config: Config, error: EngineError) -> None:
 
 @contextmanager
 def _agent(config: Config, engine: Engine, guard: Guard) -> Iterator[None]:
-    """Answers HAProxy's agent checks, where the settings name a port; until the start `drain`."""
+    """Answers HAProxy's agent checks, where the settings name a port."""
     port = config.server.agent_port
     with (
         closing(Agent(config.server.host, port, engine.report_load, guard))

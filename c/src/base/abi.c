@@ -175,6 +175,8 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_load_report, failed),
     FIELD(lumen_load_report, waiting),
     FIELD(lumen_load_report, running),
+    FIELD(lumen_load_report, leaving),
+    FIELD(lumen_load_report, reserved),
     WHOLE(lumen_upstream_config),
     FIELD(lumen_upstream_config, name),
     FIELD(lumen_upstream_config, authorization),

@@ -18,6 +18,7 @@ int lumen_report_load(lumen_server *server, lumen_load_report *report_out) {
                                       .answered = figures.answered,
                                       .failed = figures.failed,
                                       .waiting = figures.waiting,
-                                      .running = figures.running};
+                                      .running = figures.running,
+                                      .leaving = lm_shared_is_leaving(&server->shared)};
     return 0;
 }

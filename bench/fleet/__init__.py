@@ -1,0 +1,1 @@
+"""Several Lumens behind a balancer: what is lost while they restart, and who gets how much."""
