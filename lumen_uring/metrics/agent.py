@@ -1,8 +1,8 @@
 """HAProxy's agent checks: whoever connects is told a weight, as a share of the server's own.
 
 Started by server.py. One thread, which answers one connection after the other and reads nothing, so
-nobody can hold it. `up 75%` says that a quarter of the server is in use, `up 0%` that it is about to
-end: it gets nothing more, and what it has goes on. (HAProxy's word `drain` would last until an
+nobody can hold it. `up 75%` says that a quarter of the server is in use, `up 0%` that it is about
+to end: it gets nothing more, and what it has goes on. (HAProxy's word `drain` would last until an
 agent says `ready`, which would undo what an operator has set.)
 """
 
