@@ -127,7 +127,7 @@ extra: 1
         "the name of model 1 too",
         f"{file}:19 models.3: expected a mapping with a name and a path, found 3",
         f"{file}:20 extra: expected one of server, engine, log, repository, models, experts, "
-        "ensembles, upstreams, fallbacks, budgets, traces, found the unknown key 'extra'",
+        "ensembles, upstreams, fallbacks, traffic, budgets, traces, found the unknown key 'extra'",
     ]:
         assert line in found
     assert any(
@@ -216,7 +216,7 @@ def test_overrides_and_their_places() -> None:
         "--set engine.idle: expected a YAML value, found '{'",
         "--set server.port: expected a port number, 0..65535, found 'x'",
         "--set a: expected one of server, engine, log, repository, models, experts, "
-        "ensembles, upstreams, fallbacks, budgets, traces, found the unknown key 'a'",
+        "ensembles, upstreams, fallbacks, traffic, budgets, traces, found the unknown key 'a'",
     ]
 
 
@@ -580,8 +580,8 @@ def test_problems_in_the_environment_name_the_variable(tmp_path: Path) -> None:
         "LUMEN_SERVER__: expected a name such as LUMEN_SERVER__PORT",
         "LUMEN_SERVER__PORT server.port: expected a port number, 0..65535, found 'x'",
         "LUMEN_SEVER__PORT sever: expected one of server, engine, log, repository, models, "
-        "experts, ensembles, upstreams, fallbacks, budgets, traces, found the unknown key 'sever' "
-        "(did you mean 'server'?)",
+        "experts, ensembles, upstreams, fallbacks, traffic, budgets, traces, "
+        "found the unknown key 'sever' (did you mean 'server'?)",
     ]
 
 

@@ -33,6 +33,7 @@ HEADERS = (
     "lumen_budgets.h",
     "lumen_traces.h",
     "lumen_report.h",
+    "lumen_traffic.h",
     "lumen_load.h",
 )
 HEADERS_TEXT = "".join((INCLUDE / name).read_text() for name in HEADERS)

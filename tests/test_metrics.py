@@ -1007,7 +1007,7 @@ def test_a_bucket_has_the_last_request_of_it_that_is_recorded() -> None:
     assert found[0][1].labels["trace_id"] == f"{1:032x}"
 
 
-def test_an_agent_check_is_told_the_share_that_is_left() -> None:
+def test_an_agent_check_is_told_a_weight() -> None:
     """Whoever connects, also where it sends something; nothing, before it serves."""
 
     def load() -> Load:
@@ -1025,7 +1025,7 @@ def test_an_agent_check_is_told_the_share_that_is_left() -> None:
 
     with closing(Agent("127.0.0.1", 0, load, guard)) as agent:
         assert ask() == b"up 0%\n"
-        for utilization, line in ((0.0, 100), (0.256, 74), (0.999, 1), (70.0, 1)):
+        for utilization, line in ((0.0, 100), (0.25, 80), (1.0, 50), (2.0, 33), (700.0, 1)):
             told.append(Load(utilization=utilization))
             assert ask() == b"up %d%%\n" % line
         told.append(Load(leaving=True))

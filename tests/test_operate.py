@@ -699,7 +699,7 @@ def test_a_start_from_its_first_step_to_its_last(
         "manager.status", "manager.status", "signals.take", "engine.add_model",
         "manager.status", "processes.start",
         "engine.set_metrics_port", "engine.open_errands", "manager.status",
-        "engine.set_fallbacks", "engine.set_budgets", "engine.start",
+        "engine.set_fallbacks", "engine.set_traffic", "engine.set_budgets", "engine.start",
         "engine.describe",
         "page.start", "control.start", *logged, "manager.ready",
         "processes.look", "signals.wait", "engine.wait", "log.log",

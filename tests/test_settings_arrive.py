@@ -686,6 +686,7 @@ def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.Mon
         [
             *("server.rate=2", "server.hosts=[a]", "models.0.rate=3", "models.1.rate=4.5"),
             *(f"budgets={budgets}", "fallbacks={first: [second]}"),
+            "traffic={first: {versions: {1: 95, 7: 5}, sticky: true}}",
         ],
         ["first=x", "second=y"],
     )
@@ -694,13 +695,21 @@ def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.Mon
         found["fallbacks"] = [(one.model, one.others[: one.other_count]) for one in fallbacks]
         return 0
 
+    def set_traffic(_handle: object, traffic: Any, _count: int) -> int:
+        found["traffic"] = [
+            (one.name, one.sticky, one.versions[: one.count], one.weights[: one.count])
+            for one in traffic
+        ]
+        return 0
+
+    sets = {"budgets": set_budgets, "fallbacks": set_fallbacks, "traffic": set_traffic}
     engine = answering(
-        monkeypatch, reload=reload, set_budgets=set_budgets, set_fallbacks=set_fallbacks
+        monkeypatch, reload=reload, **{f"set_{name}": one for name, one in sets.items()}
     )
     engine.reload(wanted)
     assert found == {
         "rate": 2, "hosts": [b"a"], "models": [(b"first", 3, 3), (b"second", 4.5, 5)], "count": 2,
-        "fallbacks": [(b"first", [b"second"])],
+        "fallbacks": [(b"first", [b"second"])], "traffic": [(b"first", 1, [1, 7], [95, 5])],
         "budgets": [(b"second", 2, 1, 2, 0, 0, 0, 0, 0, 0), (b"first", 2, *[0] * 8)],
     }  # fmt: skip
     keys = "[{name: ann, token_env: HOME}]"

@@ -101,6 +101,7 @@ HEADER_OF = {
     "server/tls.c": "server/state.h",
     "server/budgets.c": "server/state.h",
     "server/traces.c": "server/state.h",
+    "server/traffic.c": "server/state.h",
     "server/fallbacks.c": "server/state.h",
     "server/upstreams.c": "server/state.h",
     "server/width.c": "server/state.h",

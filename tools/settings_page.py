@@ -25,6 +25,7 @@ from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.sizes import format_size
 from lumen_uring.settings.text import TextConfig
 from lumen_uring.settings.tls import CertificateConfig, TlsConfig
+from lumen_uring.settings.traffic import TrafficConfig
 from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, TokensConfig, UpstreamConfig
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -59,6 +60,10 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "tokens": (TokensConfig, "An upstream's `tokens`."),
     "budgets": (BudgetsConfig, "[GATEWAY.md](GATEWAY.md#budgets) has an example."),
     "budget": (BudgetConfig, "Entries of `budgets.keys` and of `budgets.models`."),
+    "traffic": (
+        TrafficConfig,
+        "Entries of `traffic`. [GUIDE.md](GUIDE.md#versions) has an example.",
+    ),
     "image": (ImageConfig, "A model's `image`: what becomes of files of pictures."),
     "sequences": (
         SequencesConfig,
@@ -73,6 +78,7 @@ _NESTED: Final = {
     "ensembles": ("step", "ensembles"),
     "upstreams": ("timeouts", "retry", "tokens", "upstreams"),
     "budgets": ("budget",),
+    "traffic": ("traffic",),
 }
 _HEAD: Final = """\
 # Settings

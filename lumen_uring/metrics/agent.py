@@ -1,17 +1,19 @@
 """HAProxy's agent checks: whoever connects is told a weight, as a share of the server's own.
 
 Started by server.py. One thread, which answers one connection after the other and reads nothing, so
-nobody can hold it. `up 75%` says that a quarter of the server is in use, `up 0%` that it is about
-to end: it gets nothing more, and what it has goes on. (HAProxy's word `drain` would last until an
-agent says `ready`, which would undo what an operator has set.)
+nobody can hold it. `up 100%` is an idle server, `up 50%` one that is all in use, `up 33%` one where
+as many wait; `up 0%` is about to end: it gets nothing more, and what it has goes on. What is left
+of a server, as a weight, would be none for a busy one: in bench/fleet/simulation.py servers then
+take turns at having all requests. (HAProxy's word `drain` would last until an agent says `ready`,
+which would undo what an operator has set.)
 """
 
 from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Final
 
 from lumen_uring.errors import EngineError, MetricsError
@@ -19,7 +21,7 @@ from lumen_uring.guard import Guard
 from lumen_uring.ring.report import Load
 
 _BACKLOG: Final = 128
-_LEAST: Final = 1  # percent: a balancer that may not send anything learns nothing
+_LEAST: Final = 1  # percent: a server that gets nothing more is never weighed anew
 _LOOKS_S: Final = 0.5  # whether it is closed
 
 
@@ -79,6 +81,23 @@ class Agent:
             return "up 0%\n"
 
 
+@contextmanager
+def agent(host: str, port: int, load: Callable[[], Load], guard: Guard) -> Iterator[None]:
+    """Answers agent checks; port 0: there are none.
+
+    Args:
+        host: the address to listen on.
+        port: there.
+        load: as of Agent.
+        guard: of the server's threads.
+
+    Raises:
+        MetricsError: it cannot listen there.
+    """
+    with closing(Agent(host, port, load, guard)) if port else nullcontext():
+        yield
+
+
 def line_of(load: Load) -> str:
     """What HAProxy is told.
 
@@ -86,7 +105,7 @@ def line_of(load: Load) -> str:
         load: of the server.
 
     Returns:
-        "up 75%", with the end of a line.
+        "up 80%", with the end of a line.
     """
-    left = max(_LEAST, round(100 * (1 - load.utilization)))
-    return f"up {0 if load.leaving else left}%\n"
+    weight = max(_LEAST, round(100 / (1 + load.utilization)))
+    return f"up {0 if load.leaving else weight}%\n"

@@ -25,12 +25,15 @@ from lumen_uring.ring.processes import Isolated, Processes
 from lumen_uring.ring.ranges import u32
 from lumen_uring.ring.report import Report
 from lumen_uring.ring.traces import Traces
+from lumen_uring.ring.traffic import Traffic
 from lumen_uring.ring.upstreams import Upstreams
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
 
 
-class Engine(Budgets, Description, LiveModels, Errands, Processes, Report, Tls, Traces, Upstreams):
+class Engine(
+    Budgets, Description, LiveModels, Errands, Processes, Report, Tls, Traces, Traffic, Upstreams
+):
     """A server of the C library: open, add models, start, stop, wait, close.
 
     Args:
@@ -171,7 +174,7 @@ class Engine(Budgets, Description, LiveModels, Errands, Processes, Report, Tls, 
         self._check(self._library.lumen_start(self._open_handle()))
 
     def reload(self, config: Config) -> None:
-        """Applies keys, hosts, rates, fallbacks and budgets; the models stay those that were added.
+        """Applies keys, hosts, rates, fallbacks, budgets and traffic; the models stay as they are.
 
         Args:
             config: checked settings.
@@ -180,7 +183,7 @@ class Engine(Budgets, Description, LiveModels, Errands, Processes, Report, Tls, 
             EngineError: they cannot be applied; nothing has changed.
 
         Source:
-            lumen_reload, lumen_set_budgets, lumen_set_fallbacks
+            lumen_reload, lumen_set_budgets, lumen_set_fallbacks, lumen_set_traffic
         """
         by_index = {index: name for name, index in self._indexes.items()}
         names = [by_index.get(index, "") for index in range(max(by_index, default=-1) + 1)]
@@ -191,6 +194,7 @@ class Engine(Budgets, Description, LiveModels, Errands, Processes, Report, Tls, 
         )
         self.set_budgets(config.budgets)
         self.set_fallbacks(config.fallbacks)
+        self.set_traffic(config.traffic)
         self._check(
             self._library.lumen_reload(
                 self._open_handle(), ctypes.byref(native), models, len(models)

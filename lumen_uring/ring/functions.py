@@ -9,7 +9,15 @@ import ctypes
 from ctypes import c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from typing import Final
 
-from lumen_uring.ring import budgets, report, stats_structs, structs, traces, upstream_structs
+from lumen_uring.ring import (
+    budgets,
+    report,
+    stats_structs,
+    structs,
+    traces,
+    traffic,
+    upstream_structs,
+)
 
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": structs.LumenKeyConfig,
@@ -40,6 +48,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_budget_config": budgets.LumenBudgetConfig,
     "lumen_budget": budgets.LumenBudget,
     "lumen_span": traces.LumenSpan,
+    "lumen_traffic": traffic.LumenTraffic,
     "lumen_load_report": report.LumenLoadReport,
     "lumen_certificate_info": structs.LumenCertificateInfo,
     "lumen_process": structs.LumenProcess,
@@ -216,6 +225,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         "lumen_report_load",
         ctypes.c_int,
         (_Server, ctypes.POINTER(report.LumenLoadReport)),
+    ),
+    (
+        "lumen_set_traffic",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(traffic.LumenTraffic), c_uint32),
     ),
     (
         "lumen_load",

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from lumen_uring.guard import Guard
 from lumen_uring.loading import add as loading
 from lumen_uring.loading.model_cache import labels, resolve, trim
 from lumen_uring.loading.prepare import Preparer, nursery_for
-from lumen_uring.metrics.agent import Agent
+from lumen_uring.metrics.agent import agent
 from lumen_uring.metrics.facts import facts_of
 from lumen_uring.metrics.server import MetricsServer
 from lumen_uring.ring import onnxruntime_path
@@ -148,6 +148,8 @@ class _StartWithoutError(Exception):
 def _serve(
     config: Config, reread: Callable[[], Config], journal: Journal, looks: dict[str, Look]
 ) -> int:
+    # The metrics page's numpy would start a thread per core. Set before threads read it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
     # Before they are read: a change from here on is one.
     looks |= {model.name: files_of(model) for model in config.models}
@@ -164,7 +166,7 @@ def _serve(
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
         Exporter(config.traces, engine, guard) as exporter,
-        _agent(config, engine, guard),
+        agent(config.server.host, config.server.agent_port, engine.report_load, guard),
     ):
         with Starting(journal, notifier, guard, ENDING) as starting:
             if not _start(config, files, notes, problems, engine, processes, signals, starting):
@@ -184,8 +186,7 @@ def _serve(
             facts = facts_of(
                 info, description, live.states.rows, guard,
                 certificates.expiries if certificates else tuple, keeper.rows, exporter.exemplars,
-                engine.report_load,
-            )  # fmt: skip
+                engine.report_load)  # fmt: skip
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
@@ -360,6 +361,7 @@ def _listen(config: Config, engine: Engine, certificates: Certificates | None) -
     if certificates is not None:
         certificates.put(engine)
     engine.set_fallbacks(config.fallbacks)
+    engine.set_traffic(config.traffic)
     engine.set_budgets(config.budgets, budgets.load(config.budgets.path))
     try:
         engine.start()
@@ -377,22 +379,8 @@ def _blame(config: Config, error: EngineError) -> None:
 
 
 @contextmanager
-def _agent(config: Config, engine: Engine, guard: Guard) -> Iterator[None]:
-    """Answers HAProxy's agent checks, where the settings name a port."""
-    port = config.server.agent_port
-    with (
-        closing(Agent(config.server.host, port, engine.report_load, guard))
-        if port
-        else nullcontext()
-    ):
-        yield
-
-
-@contextmanager
 def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]:
     """Listens for the metrics page; a port that was set and cannot be used is an error."""
-    # The page's numpy would start a thread per core. Set before threads read it.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     port, host = config.server.metrics_port, config.server.metrics_host
     page: MetricsServer | None = None
     try:

@@ -31,6 +31,7 @@ from lumen_uring.settings.schema import (
 )
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.text import TextConfig
+from lumen_uring.settings.traffic import TrafficConfig
 from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, TokensConfig, UpstreamConfig
 
 _Path = tuple["str | int", ...]
@@ -78,7 +79,7 @@ def field_path(loc: _Path) -> _Path:
         loc[:1] == ("upstreams",) and loc[2:3] in (("timeouts",), ("retry",), ("tokens",))
     ):
         depth = 4
-    elif loc[:1] in (("models",), ("experts",), ("ensembles",), ("upstreams",)):
+    elif loc[:1] in (("models",), ("experts",), ("ensembles",), ("upstreams",), ("traffic",)):
         depth = 3
     else:
         depth = 4 if loc[1:2] == ("keys",) or loc[:2] == ("budgets", "models") else 2
@@ -89,7 +90,13 @@ def field_path(loc: _Path) -> _Path:
 def _is_mapping(path: _Path) -> bool:
     of_model = len(path) == 3 and path[0] == "models" and path[2] in _MAPPINGS
     of_upstream = len(path) == 3 and path[0] == "upstreams" and path[2] == "models"
-    return of_model or of_upstream or (len(path) == 5 and path[4] in ("inputs", "outputs"))
+    of_traffic = len(path) == 3 and path[0] == "traffic" and path[2] == "versions"
+    return (
+        of_model
+        or of_upstream
+        or of_traffic
+        or (len(path) == 5 and path[4] in ("inputs", "outputs"))
+    )
 
 
 def expected(path: _Path) -> str:
@@ -100,6 +107,10 @@ def expected(path: _Path) -> str:
         model, path = UpstreamConfig, path[2:]
         if not path:
             return "a mapping with urls and models, by a name"
+    if path[:1] == ("traffic",) and len(path) > 1:
+        model, path = TrafficConfig, path[2:3]
+        if not path:
+            return "a mapping with versions, by a model's name without a version"
     if path[:1] == ("fallbacks",):
         path = path[:1]
     if path[:1] == ("budgets",) and len(path) > 2:

@@ -17,6 +17,7 @@ from lumen_uring.settings.upstreams import UpstreamConfig
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")
 _ENGINE: Final = ("thread_count", "queue_type", "allocator_type")  # as far as the engine can
+_WHOLE: Final = ("fallbacks", "traffic")  # taken as they are
 _RATES: Final = ("rate", "burst")
 _Entry = TypeVar("_Entry", ModelConfig, ExpertsConfig, EnsembleConfig)
 
@@ -68,8 +69,7 @@ def plan(current: Config, wanted: Config) -> Plan:
     section("repository", current.repository, wanted.repository, ())
     upstreams = _upstreams(current, wanted, changed, refused)
     budgets = section("budgets", current.budgets, wanted.budgets, ("keys", "models"))
-    if current.fallbacks != wanted.fallbacks:
-        changed.append("fallbacks")
+    changed += [name for name in _WHOLE if getattr(current, name) != getattr(wanted, name)]
     log = section("log", current.log, wanted.log, _LOG)
 
     config = current.model_copy(
@@ -78,7 +78,7 @@ def plan(current: Config, wanted: Config) -> Plan:
             "engine": current.engine.model_copy(update=engine),
             "log": current.log.model_copy(update=log),
             "upstreams": upstreams,
-            "fallbacks": wanted.fallbacks,
+            **{name: getattr(wanted, name) for name in _WHOLE},
             "budgets": current.budgets.model_copy(update=budgets),
             "models": _entries("models", current.models, wanted.models, changed),
             "experts": _entries("experts", current.experts, wanted.experts, changed),

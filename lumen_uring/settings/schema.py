@@ -20,6 +20,7 @@ from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConf
 from lumen_uring.settings.repository import RepositoryConfig
 from lumen_uring.settings.tls import TlsConfig
 from lumen_uring.settings.traces import TracesConfig
+from lumen_uring.settings.traffic import Traffic
 from lumen_uring.settings.types import (
     BATCH_MAX,
     BURST_EXPECTED,
@@ -296,6 +297,7 @@ class Config(Section):
     )
     upstreams: Upstreams = Field(default={}, description=UPSTREAMS_EXPECTED)
     fallbacks: Fallbacks = Field(default={}, description=FALLBACKS_EXPECTED)
+    traffic: Traffic = Field(default={}, description="a mapping of models' names to settings")
     budgets: BudgetsConfig = Field(default=BudgetsConfig(), description="a mapping of settings")
     traces: TracesConfig = Field(default=TracesConfig(), description="a mapping of settings")
     _notes: tuple[str, ...] = PrivateAttr(default=())

@@ -8,6 +8,7 @@
 #include "lumen_load.h"
 #include "lumen_report.h"
 #include "lumen_traces.h"
+#include "lumen_traffic.h"
 #include "lumen_upstreams.h"
 
 enum { FUNCTIONS_MAX = 64, NAME_MAX_BYTES = 64 };
@@ -75,6 +76,7 @@ static void table_covers_all(void) {
                    {"lumen_budget_config", sizeof(lumen_budget_config)},
                    {"lumen_budget", sizeof(lumen_budget)},
                    {"lumen_span", sizeof(lumen_span)},
+                   {"lumen_traffic", sizeof(lumen_traffic)},
                    {"lumen_load_report", sizeof(lumen_load_report)},
                    {"lumen_upstream_address", sizeof(lumen_upstream_address)},
                    {"lumen_upstream_config", sizeof(lumen_upstream_config)},
@@ -158,6 +160,7 @@ static void exports(void) {
     read_header("lumen_budgets.h", &declared);
     read_header("lumen_traces.h", &declared);
     read_header("lumen_report.h", &declared);
+    read_header("lumen_traffic.h", &declared);
     read_header("lumen_upstreams.h", &declared);
     read_header("lumen_load.h", &declared);
     CHECK(declared.count >= 10);

@@ -30,7 +30,7 @@ static void by_hand(void) {
     struct lm_load_meter meter = {0};
     struct lm_load_sums sums = {.workers = 2, .ios = 1};
     struct lm_load_figures figures;
-    CHECK(lm_load_meter_read(&meter, &figures) == 0 && figures.utilization == 0);
+    CHECK(lm_load_meter_read(&meter, &figures) == 0 && figures.busy == 0);
     lm_load_meter_open(&meter, 1000 * ms);
     /* One of two workers was busy for a second; the I/O thread for a quarter of it. */
     sums.workers_busy_ns = 1000 * ms;
@@ -39,28 +39,28 @@ static void by_hand(void) {
     sums.failed = 5;
     sums.running = 1;
     figures = figures_after(&meter, &sums, 2000 * ms);
-    CHECK(is_near(figures.utilization, 0.5) && is_near(figures.answered, 50));
+    CHECK(is_near(figures.busy, 0.5) && figures.queued == 0 && is_near(figures.answered, 50));
     CHECK(is_near(figures.failed, 5) && figures.running == 1 && figures.waiting == 0);
     /* For a fifth of the mean's time the I/O thread alone was busy, and three requests wait. */
     sums.ios_busy_ns += 125 * ms;
     sums.waiting = 3;
     figures = figures_after(&meter, &sums, 2125 * ms);
-    CHECK(is_near(figures.utilization, (0.5 + 1 + 1.5) / 2) && is_near(figures.answered, 25));
+    CHECK(is_near(figures.busy, 0.75) && is_near(figures.queued, 0.75) && is_near(figures.answered, 25));
     CHECK(figures.waiting == 3);
     /* Long after, nothing of that is left; a sum that seems to go back is none. */
     sums.waiting = sums.running = 0;
     sums.answered--;
     figures = figures_after(&meter, &sums, 9000 * ms);
-    CHECK(figures.utilization == 0 && figures.answered == 0 && figures.failed == 0);
+    CHECK(figures.busy == 0 && figures.queued == 0 && figures.answered == 0 && figures.failed == 0);
     /* Nobody is busier than all the time. */
     sums.workers_busy_ns += 5000 * ms;
-    CHECK(is_near(figures_after(&meter, &sums, 10000 * ms).utilization, 1));
+    CHECK(is_near(figures_after(&meter, &sums, 10000 * ms).busy, 1));
 }
 
 static void lines(void) {
     char line[LM_LOAD_LINE_BYTES];
-    const struct lm_load_figures figures = {1.25, 800.5, 2, 3, 4};
-    const struct lm_load_figures most = {1e300, 1e300, 1e300, UINT32_MAX, UINT32_MAX};
+    const struct lm_load_figures figures = {1.25, 7, 800.5, 2, 3, 4};
+    const struct lm_load_figures most = {1e300, 1e300, 1e300, 1e300, UINT32_MAX, UINT32_MAX};
     CHECK(lm_load_write_line(&figures, LM_LOAD_TEXT, line) == strlen(line));
     CHECK(strcmp(line, "endpoint-load-metrics: TEXT application_utilization=1.2500,"
                        "rps_fractional=800.500,eps=2.000,named_metrics.waiting=3,"

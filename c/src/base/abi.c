@@ -6,6 +6,7 @@
 #include "lumen_load.h"
 #include "lumen_report.h"
 #include "lumen_traces.h"
+#include "lumen_traffic.h"
 #include "lumen_upstreams.h"
 
 #define WHOLE(type) {#type, "", 0, sizeof(type)}
@@ -169,6 +170,12 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_span, is_http),
     FIELD(lumen_span, model),
     FIELD(lumen_span, dialect),
+    WHOLE(lumen_traffic),
+    FIELD(lumen_traffic, name),
+    FIELD(lumen_traffic, count),
+    FIELD(lumen_traffic, sticky),
+    FIELD(lumen_traffic, versions),
+    FIELD(lumen_traffic, weights),
     WHOLE(lumen_load_report),
     FIELD(lumen_load_report, utilization),
     FIELD(lumen_load_report, answered),

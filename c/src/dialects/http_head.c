@@ -13,6 +13,7 @@
 #include "dialects/http_shm.h"
 #include "dialects/http_texts.h"
 #include "flow/tracing.h"
+#include "flow/traffic.h"
 #include "wire/inflate.h"
 
 /* Checks the body's length and coding, as the head gives them. false: the request is answered. */
@@ -64,6 +65,8 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
     const struct lm_model *model = lm_model_set_version(set, match->name, any ? 0 : match->version);
     char why[LM_TEXT_BYTES_MAX], versions[LM_TEXT_BYTES_MAX / 4];
     if (match->version == 0) model = NULL;                           /* there is no such version */
+    if (model && any && lm_http_is_inference(connection->in.call.route))
+        model = lm_traffic_choose(io, set, model, connection->in.call.session);
     if (!model && any) model = lm_model_set_named(set, match->name); /* NAME:VERSION */
     if (model) {
         lm_http_take_model(connection, model);
@@ -87,7 +90,9 @@ static bool choose_only_model(struct lm_io *io, struct lm_connection *connection
     uint32_t same = 0;
     for (uint32_t m = 0; m < set->count; m++) same += strcmp(set->models[m]->base, base) == 0;
     if (same > 0 && same == set->count) {
-        lm_http_take_model(connection, lm_model_set_version(set, base, 0));
+        const struct lm_model *model = lm_model_set_version(set, base, 0);
+        lm_http_take_model(connection,
+                           lm_traffic_choose(io, set, model, connection->in.call.session));
         return true;
     }
     if (set->count == 0) {
@@ -148,6 +153,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .expects_continue = head->expect_continue,
         .chunked = head->chunked,
         .coding = (uint8_t)lm_coding_find(head->content_encoding.at, head->content_encoding.bytes),
+        .session = lm_traffic_session(head->session.at, head->session.bytes),
         .load = (uint8_t)lm_load_form_find(head->load_format),
         .top = match.top,
         .turn = turn_of(head->urgency),

@@ -12,6 +12,7 @@
 #include "formats/texts_find.h"
 #include "formats/texts_kinds.h"
 #include "formats/texts_request.h"
+#include "flow/traffic.h"
 #include "models/runner.h"
 #include "models/text_model.h"
 
@@ -102,6 +103,19 @@ static bool enter(struct lm_io *io, const struct lm_request *request, uint32_t k
     return !is_late && lm_gate_enter_model(io, request->model, key, refusal);
 }
 
+/* Of a name without a version the one whose turn it is. */
+static void choose_version(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_request *request, const char *name, size_t bytes) {
+    const struct lm_http_call *call = &connection->in.call;
+    const struct lm_model *model =
+        name && memchr(name, ':', bytes)
+            ? request->model
+            : lm_traffic_choose(io, request->models, request->model, call->session);
+    if (model == request->model || !lm_texts_fit(model, call->route)) return;
+    lm_http_take_model(connection, model);
+    request->model = model;
+}
+
 bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
                             struct lm_request *request, struct lm_openai_request *asked) {
     const struct lm_http_call *call = &connection->in.call;
@@ -131,6 +145,7 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
         lm_http_take_model(connection, model);
         request->model = model;
     }
+    choose_version(io, connection, request, name, bytes);
     if (lm_model_is_elsewhere(request->model) && !is_read &&
         !read_asked(io, connection, request, asked))
         return false;

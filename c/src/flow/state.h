@@ -175,7 +175,7 @@ struct lm_io {
     bool turned_away;   /* a request in this turn: full, or too late */
     bool refused_full;  /* a request since eviction.c last looked who might make room */
     uint64_t unseen_ns; /* how long what is seen now may have waited unseen; 0 when at ease */
-    uint32_t index;
+    uint32_t index, traffic_turn; /* requests that named no version; traffic.c */
     int listen_fds[LM_LISTENERS]; /* -1: none */
     uint32_t accepts_armed;       /* a bit per listener */
     uint32_t assigned_count; /* connections of the unix socket, by the thread that accepts them */

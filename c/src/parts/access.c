@@ -53,6 +53,7 @@ int lm_access_open(struct lm_access **access_out, const lumen_config *config,
     access->since_ns = now_ns;
     lm_token_bucket_init(&access->bucket, config->rate, config->burst, now_ns);
     if (before) {
+        access->traffic = before->traffic;
         carry(&access->bucket, &before->bucket);
         carry_keys(&access->keys, &before->keys);
         for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
@@ -75,6 +76,7 @@ int lm_access_copy(struct lm_access **access_out, const struct lm_access *before
     memset(access, 0, sizeof *access);
     access->keys = keys;
     access->hosts = before->hosts;
+    access->traffic = before->traffic;
     access->since_ns = before->since_ns; /* its keys have the same numbers */
     copy_bucket(&access->bucket, &before->bucket);
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)

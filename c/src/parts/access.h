@@ -1,4 +1,5 @@
-/* access.h: who may ask, and how often: keys, host names, rates. One table of it is in force.
+/* access.h: who may ask, how often, and which versions answer: keys, host names, rates, weights.
+ * One table of it is in force.
  *
  * Made by the control thread, then never changed but for the buckets, which every I/O thread takes
  * from. A reload puts another table in its place (flow/reload.c). */
@@ -8,6 +9,7 @@
 #include "parts/budgets.h"
 #include "parts/keys.h"
 #include "parts/token_bucket.h"
+#include "parts/traffic.h"
 #include "wire/http_site.h"
 
 struct lm_access {
@@ -15,15 +17,15 @@ struct lm_access {
     struct lm_token_bucket model_buckets[LUMEN_MODELS_MAX];
     struct lm_keys keys;
     struct lm_http_hosts hosts;
+    struct lm_traffic traffic;
     uint64_t since_ns;         /* when it was made */
     uint64_t retired_at;       /* once it is replaced: the turn after which nobody uses it */
     struct lm_access *retired; /* the table that was replaced before it */
 };
 
 /* From the keys, hosts and rate of `config`. A bucket whose rate and burst are those of `before`
- * (of the server, or of the key of that name) goes on as it is, and so do the models'; `before` may
- * be NULL. Returns 0 or
- * LUMEN_E_*. */
+ * (of the server, or of the key of that name) goes on as it is, and so do the models' and the
+ * traffic; `before` may be NULL. Returns 0 or LUMEN_E_*. */
 int lm_access_open(struct lm_access **access_out, const lumen_config *config,
                    const struct lm_access *before, uint64_t now_ns);
 /* The same for a model's rate, which is checked here. Before the table is in force. */

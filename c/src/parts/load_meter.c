@@ -48,7 +48,8 @@ void lm_load_meter_make(struct lm_load_meter *meter, const struct lm_load_sums *
     const double ios = share_of(sums->ios_busy_ns, last->ios_busy_ns, sums->ios, span_ns);
     const uint32_t hands = sums->workers ? sums->workers : sums->ios;
     const double queued = hands ? (double)sums->waiting / hands : 0;
-    lean(&meter->utilization, (workers > ios ? workers : ios) + queued, span_ns);
+    lean(&meter->busy, workers > ios ? workers : ios, span_ns);
+    lean(&meter->queued, queued, span_ns);
     lean(&meter->answered, per_second(sums->answered, last->answered, span_ns), span_ns);
     lean(&meter->failed, per_second(sums->failed, last->failed, span_ns), span_ns);
     /* relaxed, all: figures of two moments may be seen together */
@@ -64,7 +65,8 @@ void lm_load_meter_make(struct lm_load_meter *meter, const struct lm_load_sums *
 uint32_t lm_load_meter_read(const struct lm_load_meter *meter,
                             struct lm_load_figures *figures_out) {
     /* relaxed, all: as written */
-    *figures_out = (struct lm_load_figures){(double)lm_load_relaxed_u64(&meter->utilization) / 1000,
+    *figures_out = (struct lm_load_figures){(double)lm_load_relaxed_u64(&meter->busy) / 1000,
+                                 (double)lm_load_relaxed_u64(&meter->queued) / 1000,
                                             (double)lm_load_relaxed_u64(&meter->answered) / 1000,
                                             (double)lm_load_relaxed_u64(&meter->failed) / 1000,
                                             lm_load_relaxed_u32(&meter->waiting),

@@ -21,7 +21,7 @@ struct lm_load_meter {
     lm_atomic_u32 taken;                   /* 1: a thread makes them */
     lm_atomic_u32 number;                  /* of these figures; 0: there are none yet */
     /* In thousandths. */
-    lm_atomic_u64 utilization, answered, failed;
+    lm_atomic_u64 busy, queued, answered, failed;
     lm_atomic_u32 waiting, running;
     /* Of whoever has taken it. */
     uint64_t last_ns;

@@ -14,7 +14,7 @@ int lumen_report_load(lumen_server *server, lumen_load_report *report_out) {
     if (may_count) pthread_mutex_unlock(&server->control);
     if (!runs && (may_count || lm_load_meter_read(&server->shared.load, &figures) == 0))
         return lm_error(LUMEN_E_STATE, "a server that does not run has no load");
-    *report_out = (lumen_load_report){.utilization = figures.utilization,
+    *report_out = (lumen_load_report){.utilization = figures.busy + figures.queued,
                                       .answered = figures.answered,
                                       .failed = figures.failed,
                                       .waiting = figures.waiting,

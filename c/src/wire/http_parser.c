@@ -34,6 +34,7 @@ enum field {
     FIELD_TRACESTATE,
     FIELD_REQUEST_ID,
     FIELD_LOAD_FORMAT,
+    FIELD_SESSION,
     FIELDS
 };
 
@@ -64,6 +65,7 @@ static const struct {
     [FIELD_TRACEPARENT] = {"traceparent", 11, false},
     [FIELD_TRACESTATE] = {"tracestate", 10, false},
     [FIELD_REQUEST_ID] = {"x-request-id", 12, false},
+    [FIELD_SESSION] = {"lumen-session", 13, false},
     [FIELD_LOAD_FORMAT] = {"endpoint-load-metrics-format", 28, false},
 };
 
@@ -290,6 +292,7 @@ static int read_field(struct parse *p, enum field field, struct lm_slice value) 
     case FIELD_TRACEPARENT: keep_first(&head->traceparent, value); return 0;
     case FIELD_TRACESTATE: keep_first(&head->tracestate, value); return 0;
     case FIELD_REQUEST_ID: keep_first(&head->request_id, value); return 0;
+    case FIELD_SESSION: keep_first(&head->session, value); return 0;
     case FIELD_LOAD_FORMAT: keep_first(&head->load_format, value); return 0;
     case FIELD_FORWARDED:
     case FIELD_VIA:

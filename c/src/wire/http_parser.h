@@ -46,6 +46,7 @@ struct lm_http_head {
     struct lm_slice fetch_site; /* Sec-Fetch-Site: where a browser says that a page stands */
     struct lm_slice traceparent, tracestate; /* W3C's Trace Context */
     struct lm_slice request_id;              /* X-Request-Id */
+    struct lm_slice session;                 /* Lumen-Session: whose requests stay together */
     struct lm_slice load_format;             /* Endpoint-Load-Metrics-Format */
     struct lm_slice accept_encoding;         /* the first, when there are several */
 };

@@ -26,7 +26,7 @@ size_t lm_load_write_line(const struct lm_load_figures *figures, enum lm_load_fo
                                "\"rps_fractional\":%.3f,\"eps\":%.3f,\"named_metrics\":"
                                "{\"waiting\":%u,\"running\":%u}}\r\n";
     const int bytes = snprintf(line, LM_LOAD_LINE_BYTES, form == LM_LOAD_JSON ? json : text,
-                               bounded(figures->utilization), bounded(figures->answered),
+                               bounded(figures->busy), bounded(figures->answered),
                                bounded(figures->failed), figures->waiting, figures->running);
     LM_ASSERT(bytes > 0 && bytes < LM_LOAD_LINE_BYTES);
     return (size_t)bytes;
@@ -50,7 +50,7 @@ size_t lm_load_write_field(const struct lm_load_figures *figures,
     uint8_t message[3 * DOUBLE_BYTES], *at = field;
     put_double(message, RPS_FRACTIONAL, figures->answered);
     put_double(message + DOUBLE_BYTES, EPS, figures->failed);
-    put_double(message + 2 * DOUBLE_BYTES, APPLICATION_UTILIZATION, figures->utilization);
+    put_double(message + 2 * DOUBLE_BYTES, APPLICATION_UTILIZATION, figures->busy);
     *at++ = 0; /* neither kept nor looked up */
     *at++ = sizeof name - 1;
     memcpy(at, name, sizeof name - 1);

@@ -3,7 +3,7 @@
 
 #include "work/state.h"
 
-static const double utilization_at_the_end = 10;
+static const double busy_at_the_end = 10;
 
 /* relaxed: sums of counts that go on meanwhile */
 static uint64_t get(const lm_atomic_u64 *count) {
@@ -58,7 +58,8 @@ static uint32_t look(struct lm_shared *shared, uint64_t now_ns, struct lm_load_f
     }
     const uint32_t number = lm_load_meter_read(&shared->load, figures);
     if (!lm_shared_is_leaving(shared)) return number;
-    figures->utilization = utilization_at_the_end;
+    figures->busy = busy_at_the_end;
+    figures->queued = 0;
     return ~number;
 }
 

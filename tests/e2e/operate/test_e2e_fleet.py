@@ -123,13 +123,16 @@ def test_a_long_run_and_what_waits_is_load(serve: Serve, tmp_path: Path) -> None
         for _ in range(3):
             many.send(web.infer("slow", {"x": np.array([30_000], "<i8")}))
 
-        def load() -> float:
+        def load() -> dict[str, float]:
             asked = web.infer("none", {"x": X}, headers=(f"{ASKS}: text",))
-            return figures(peer.query(asked))["application_utilization"]
+            return figures(peer.query(asked))
 
-        eventually(lambda: load() > 2, "a load of three requests")
+        eventually(lambda: load()["application_utilization"] > 0.9, "a worker that is busy")
+        assert [load()[name] for name in OURS] == [2, 1]
         server.terminate()
-        eventually(lambda: load() == 10, "the load of a server that ends")
+        eventually(
+            lambda: load()["application_utilization"] == 10, "the load of a server that ends"
+        )
     server.terminate()
     server.expect_clean_end()
 

@@ -1,0 +1,45 @@
+"""The settings of traffic: which version of a model answers the requests that name none.
+
+Read as the other sections of schema.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from lumen_uring.settings.types import Section
+
+TRAFFIC_MAX: Final = 64  # LUMEN_TRAFFIC_MAX
+VERSIONS_MAX: Final = 16  # LUMEN_TRAFFIC_VERSIONS_MAX
+WEIGHT_MAX: Final = 1_000_000  # LUMEN_WEIGHT_MAX
+EXPECTED: Final = (
+    f"a mapping of 1..{VERSIONS_MAX} versions to weights of 0..{WEIGHT_MAX}, not all 0, as in "
+    "{1: 95, 2: 5}"
+)
+_NAME: Final = r"^[A-Za-z0-9_.-]{1,255}$"  # of a model, without a version
+_Version = Annotated[int, Field(ge=1, le=999_999_999)]
+_Weight = Annotated[int, Field(ge=0, le=WEIGHT_MAX)]
+
+
+def _has_weight(weights: dict[int, int]) -> dict[int, int]:
+    if not any(weights.values()):
+        raise ValueError("all weights are 0")
+    return weights
+
+
+class TrafficConfig(Section):
+    """The versions of one model."""
+
+    versions: Annotated[
+        dict[_Version, _Weight],
+        Field(min_length=1, max_length=VERSIONS_MAX),
+        AfterValidator(_has_weight),
+    ] = Field(description=EXPECTED)
+    sticky: bool = Field(default=False, description="true | false")
+
+
+Traffic = Annotated[
+    dict[Annotated[str, Field(pattern=_NAME)], TrafficConfig], Field(max_length=TRAFFIC_MAX)
+]
