@@ -3,9 +3,8 @@ where one of them is slower: by connections, by requests, and by what the server
 
 A developer's tool. Each server has one worker; the last one's model takes SLOWER times as long. In
 turns within a round, for each policy of nodes.POLICIES that is installed: the load is a share of
-what the three answer at most, measured before through HAProxy with as many clients as they can take.
-All run on the machine's cores together with balancer and clients: compare the lines with each other
-alone.
+what the three answer at most, measured before through HAProxy. All run on the machine's cores
+together with balancer and clients: compare the lines with each other alone.
 """
 
 from __future__ import annotations
@@ -28,27 +27,33 @@ from bench.fleet.nodes import MODEL, POLICIES, Node, balancer, fleet
 from bench.peers.install import PeerMissingError
 
 SLOWER: Final = 4
-_LAYERS: Final = 12
+_PRODUCTS: Final = 3
 _WIDTH: Final = 256
 _SHARES: Final = (0.7, 0.9)
 _CONNECTIONS: Final = 32
 _WARMUP_S: Final = 4.0  # Envoy's weights need two
 
 
-def model_file(path: Path, layers: int) -> str:
-    """Writes x float32 [1, 256] -> y, as many layers of 256 units."""
+def model_file(path: Path, products: int) -> str:
+    """Writes x float32 [1, 256] -> y [1, 256], by so many products of 256 x 256 matrices: some
+    milliseconds for a kilobyte, so that neither network nor balancer matters."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     random = np.random.default_rng(1)
-    nodes, weights, last = [], [], "x"
-    for layer in range(layers):
-        matrix = random.standard_normal((_WIDTH, _WIDTH)) * np.sqrt(1 / _WIDTH)
-        weights.append(numpy_helper.from_array(matrix.astype(np.float32), f"w{layer}"))
-        nodes.append(helper.make_node("MatMul", [last, f"w{layer}"], [f"s{layer}"]))
-        last = "y" if layer == layers - 1 else f"h{layer}"
-        nodes.append(helper.make_node("Tanh", [f"s{layer}"], [last]))
-    shape = [1, _WIDTH]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    matrix = random.standard_normal((_WIDTH, _WIDTH)) * np.sqrt(1 / _WIDTH)
+    weights = [
+        numpy_helper.from_array(matrix.astype(np.float32), "w"),
+        numpy_helper.from_array(np.ones((1, _WIDTH), np.float32), "ones"),
+    ]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["column"]),
+        helper.make_node("MatMul", ["column", "ones"], ["h0"]),
+    ]
+    for product in range(products):
+        nodes.append(helper.make_node("MatMul", [f"h{product}", "w"], [f"p{product}"]))
+        nodes.append(helper.make_node("Tanh", [f"p{product}"], [f"h{product + 1}"]))
+    nodes.append(helper.make_node("ReduceMean", [f"h{products}"], ["y"], axes=[0], keepdims=1))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, _WIDTH]) for name in "xy"]
     graph = helper.make_graph(nodes, "work", ends[:1], ends[1:], weights)
     opset = [helper.make_opsetid("", 17)]
     save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
@@ -78,8 +83,8 @@ def measure(rounds: int, seconds: float) -> None:
     """Prints a line for each policy and load."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = [model_file(folder / f"{n}.onnx", _LAYERS) for n in (1, 2)]
-        paths.append(model_file(folder / "3.onnx", SLOWER * _LAYERS))
+        paths = [model_file(folder / f"{n}.onnx", _PRODUCTS) for n in (1, 2)]
+        paths.append(model_file(folder / "3.onnx", SLOWER * _PRODUCTS))
         settings = ("models.0.run=worker", "models.0.width=1")
         with fleet(folder, paths, settings) as nodes:
             with balancer(folder, "leastconn", nodes) as port:
@@ -92,20 +97,21 @@ def measure(rounds: int, seconds: float) -> None:
                         with suppress(PeerMissingError), balancer(folder, policy, nodes) as port:
                             before = [node.answered() for node in nodes]
                             found = load(port, seconds, share * most, 10 + round_)
-                            lines.setdefault(policy, []).append(
-                                (found["latency_us"]["p50"], found["latency_us"]["p99"], found["errors"],
-                                 *shares(nodes, before))
-                            )  # fmt: skip
+                            late = found["latency_us"]
+                            row = (late["p50"], late["p99"], found["errors"])
+                            lines.setdefault(policy, []).append((*row, *shares(nodes, before)))
                 for policy, rows in lines.items():
-                    p50, p99, lost, *parts = (
-                        statistics.median(row) for row in zip(*rows, strict=True)
-                    )
-                    given = ", ".join(f"{part:.0%}" for part in parts)
-                    print(
-                        f"{share:.0%} {policy:14} p50 {p50:7.0f} µs  p99 {p99:7.0f} µs  "
-                        f"lost {lost:.0f}  shares {given}",
-                        flush=True,
-                    )
+                    _print(share, policy, [statistics.median(row) for row in zip(*rows, strict=True)])
+
+
+def _print(share: float, policy: str, row: Sequence[float]) -> None:
+    p50_us, p99_us, lost, *parts = row
+    given = ", ".join(f"{part:.0%}" for part in parts)
+    print(
+        f"{share:.0%} {policy:14} p50 {p50_us:7.0f} µs  p99 {p99_us:7.0f} µs  lost {lost:.0f}  "
+        f"shares {given}",
+        flush=True,
+    )
 
 
 def main() -> int:

@@ -23,8 +23,10 @@ import numpy as np
 from bench.fleet.nodes import MODEL, POLICIES, balancer, fleet
 
 DIGITS: Final = "builtin:digits"
-# As long as HAProxy and Envoy ask for its health each second.
-_UNREADY_S: Final = 3
+# HAProxy and Envoy ask for each server's health once a second: two times until one that ends is
+# unasked, and one until one that has begun is asked again.
+_UNREADY_S: Final = 2
+_KNOWN_S: Final = 1.5
 _CLIENTS: Final = 8
 _SHAPE: Final = (1, 1, 8, 8)
 
@@ -134,8 +136,7 @@ def restart_all(
                 node.stop()
                 node.begin()
                 node.wait()
-                # As whoever rolls servers does: until the balancer has heard of it, too.
-                time.sleep(_UNREADY_S - 1)
+                time.sleep(_KNOWN_S)
                 yield clients
         clients.end()
         yield clients
@@ -146,18 +147,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", choices=POLICIES, default="agent")
     parser.add_argument("--grpc", action="store_true")
-    parser.add_argument("--restarts", type=int, default=102)
+    parser.add_argument("--rounds", type=int, default=100, help="each restarts all three")
     options = parser.parse_args()
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        rounds = -(-options.restarts // 3)
-        for count, clients in enumerate(
-            restart_all(Path(folder), options.policy, options.grpc, rounds), 1
-        ):
-            restarts = min(count, 3 * rounds)
+        runs = restart_all(Path(folder), options.policy, options.grpc, options.rounds)
+        for count, clients in enumerate(runs, 1):
             print(
-                f"{restarts} restarts in {time.monotonic() - began_s:.0f} s: {clients.answered} "
-                f"answered, {clients.lost.total()} lost {dict(clients.lost) or ''}",
+                f"{min(count, 3 * options.rounds)} restarts in {time.monotonic() - began_s:.0f} s: "
+                f"{clients.answered} answered, {clients.lost.total()} lost "
+                f"{dict(clients.lost) or ''}",
                 flush=True,
             )
     return 0

@@ -5,8 +5,8 @@ A developer's tool: discrete events, seeded, in one process. Requests come at ra
 takes a server's worker for a time of a lognormal distribution, times how slow the server is; what
 waits does so in its order. Reports of load are made as c/src/parts/load_meter.c makes them, and used
 as Envoy 1.40 and HAProxy 2.6 do. A server that dies loses what it has; until the next health check
-requests are sent to it, find nobody and go to another. It knows no network, no cost of the balancer,
-and no cores that servers share: balance.py has those for three servers on one machine.
+requests are sent to it, find nobody and go to another. It knows no network, no cost of the
+balancer, and no cores that servers share: balance.py has those for three servers on one machine.
 """
 
 from __future__ import annotations
