@@ -101,7 +101,8 @@ def measure(rounds: int, seconds: float) -> None:
                             row = (late["p50"], late["p99"], found["errors"])
                             lines.setdefault(policy, []).append((*row, *shares(nodes, before)))
                 for policy, rows in lines.items():
-                    _print(share, policy, [statistics.median(row) for row in zip(*rows, strict=True)])
+                    columns = zip(*rows, strict=True)
+                    _print(share, policy, [statistics.median(column) for column in columns])
 
 
 def _print(share: float, policy: str, row: Sequence[float]) -> None:

@@ -23,11 +23,11 @@ import numpy as np
 from bench.fleet.nodes import MODEL, POLICIES, balancer, fleet
 
 DIGITS: Final = "builtin:digits"
-# HAProxy and Envoy ask for each server's health once a second: two times until one that ends is
-# unasked, and one until one that has begun is asked again.
-_UNREADY_S: Final = 2
+# HAProxy and Envoy ask for each server's health once a second: three times until one that ends gets
+# nothing more (with two Envoy, on a busy machine, lost requests), one until a new one gets some.
+_UNREADY_S: Final = 3
 _KNOWN_S: Final = 1.5
-_CLIENTS: Final = 8
+_CLIENTS: Final = 4
 _SHAPE: Final = (1, 1, 8, 8)
 
 

@@ -1,10 +1,10 @@
-"""`python -m bench.fleet.simulation`: a fleet of any size, in virtual time: how long requests wait and
-how many are lost, by how their balancer chooses.
+"""`python -m bench.fleet.simulation`: a fleet of any size, in virtual time: how long requests wait
+and how many are lost, by how their balancer chooses.
 
 A developer's tool: discrete events, seeded, in one process. Requests come at random (Poisson); each
 takes a server's worker for a time of a lognormal distribution, times how slow the server is; what
-waits does so in its order. Reports of load are made as c/src/parts/load_meter.c makes them, and used
-as Envoy 1.40 and HAProxy 2.6 do. A server that dies loses what it has; until the next health check
+waits does so in its order. Reports of load are made as in c/src/parts/load_meter.c, and used as by
+Envoy 1.40 and HAProxy 2.6. A server that dies loses what it has; until the next health check
 requests are sent to it, find nobody and go to another. It knows no network, no cost of the
 balancer, and no cores that servers share: balance.py has those for three servers on one machine.
 """

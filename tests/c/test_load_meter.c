@@ -45,7 +45,8 @@ static void by_hand(void) {
     sums.ios_busy_ns += 125 * ms;
     sums.waiting = 3;
     figures = figures_after(&meter, &sums, 2125 * ms);
-    CHECK(is_near(figures.busy, 0.75) && is_near(figures.queued, 0.75) && is_near(figures.answered, 25));
+    CHECK(is_near(figures.busy, 0.75) && is_near(figures.queued, 0.75) &&
+          is_near(figures.answered, 25));
     CHECK(figures.waiting == 3);
     /* Long after, nothing of that is left; a sum that seems to go back is none. */
     sums.waiting = sums.running = 0;

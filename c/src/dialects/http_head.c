@@ -64,7 +64,7 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
     const bool any = match->version == LM_HTTP_VERSION_ANY;
     const struct lm_model *model = lm_model_set_version(set, match->name, any ? 0 : match->version);
     char why[LM_TEXT_BYTES_MAX], versions[LM_TEXT_BYTES_MAX / 4];
-    if (match->version == 0) model = NULL;                           /* there is no such version */
+    if (match->version == 0) model = NULL; /* there is no such version */
     if (model && any && lm_http_is_inference(connection->in.call.route))
         model = lm_traffic_choose(io, set, model, connection->in.call.session);
     if (!model && any) model = lm_model_set_named(set, match->name); /* NAME:VERSION */

@@ -9,10 +9,10 @@
 #include "flow/carrier.h"
 #include "flow/gate.h"
 #include "flow/slots.h"
+#include "flow/traffic.h"
 #include "formats/texts_find.h"
 #include "formats/texts_kinds.h"
 #include "formats/texts_request.h"
-#include "flow/traffic.h"
 #include "models/runner.h"
 #include "models/text_model.h"
 

@@ -45,10 +45,10 @@ struct lm_http_call {
     bool keep_alive;
     bool expects_continue;
     bool chunked;
-    uint16_t session; /* of lm_traffic_session */
-    bool any_version : 1; /* of the model: the path names none */
+    uint16_t session;      /* of lm_traffic_session */
+    bool any_version : 1;  /* of the model: the path names none */
     bool names_region : 1; /* the path names a shared memory region */
-    bool admin : 1; /* the key was one when the head came */
+    bool admin : 1;        /* the key was one when the head came */
     bool is_forwarded : 1; /* by a proxy: whose request it is, the socket does not say */
     bool from_page : 1;    /* a browser sends it for a page of another site */
     bool is_old : 1;       /* HTTP/1.0: it reads no chunks */

@@ -66,7 +66,7 @@ uint32_t lm_load_meter_read(const struct lm_load_meter *meter,
                             struct lm_load_figures *figures_out) {
     /* relaxed, all: as written */
     *figures_out = (struct lm_load_figures){(double)lm_load_relaxed_u64(&meter->busy) / 1000,
-                                 (double)lm_load_relaxed_u64(&meter->queued) / 1000,
+                                            (double)lm_load_relaxed_u64(&meter->queued) / 1000,
                                             (double)lm_load_relaxed_u64(&meter->answered) / 1000,
                                             (double)lm_load_relaxed_u64(&meter->failed) / 1000,
                                             lm_load_relaxed_u32(&meter->waiting),

@@ -13,10 +13,10 @@
 enum lm_load_form { LM_LOAD_UNASKED, LM_LOAD_TEXT, LM_LOAD_JSON };
 
 struct lm_load_figures {
-    double busy; /* 1: all are, all the time */
-    double queued; /* requests that wait, for each worker */
-    double answered;    /* requests a second, */
-    double failed;      /* and those that were refused for lack of time or room, or failed */
+    double busy;     /* 1: all are, all the time */
+    double queued;   /* requests that wait, for each worker */
+    double answered; /* requests a second, */
+    double failed;   /* and those that were refused for lack of time or room, or failed */
     uint32_t waiting, running;
 };
 
