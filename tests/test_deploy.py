@@ -27,6 +27,8 @@ import yaml
 
 from lumen_uring import cli
 from lumen_uring.config import load
+from lumen_uring.metrics import load as load_metrics
+from lumen_uring.ring.report import Load
 from lumen_uring.settings.schema import Config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,6 +100,37 @@ KINDS: dict[tuple[str, str], dict[str, Any]] = {
         }
     },
     ("policy/v1", "PodDisruptionBudget"): {"spec": {"minAvailable": EITHER, "selector": SELECTOR}},
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): {
+        "spec": {
+            "scaleTargetRef": {"apiVersion": TEXT, "kind": TEXT, "name": TEXT},
+            "minReplicas": NUMBER,
+            "maxReplicas": NUMBER,
+            "metrics": [
+                {
+                    "type": TEXT,
+                    "pods": {
+                        "metric": {"name": TEXT},
+                        "target": {"type": TEXT, "averageValue": TEXT},
+                    },
+                }
+            ],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": NUMBER}},
+        }
+    },
+    ("keda.sh/v1alpha1", "ScaledObject"): {
+        "spec": {
+            "scaleTargetRef": {"name": TEXT},
+            "minReplicaCount": NUMBER,
+            "maxReplicaCount": NUMBER,
+            "cooldownPeriod": NUMBER,
+            "triggers": [
+                {
+                    "type": TEXT,
+                    "metadata": {"serverAddress": TEXT, "query": TEXT, "threshold": TEXT},
+                }
+            ],
+        }
+    },
     ("serving.kserve.io/v1alpha1", "ClusterServingRuntime"): {
         "spec": {
             "annotations": LABELS,
@@ -198,6 +231,22 @@ def test_the_pods_are_those_the_others_mean(deployment: Any, pod: Any) -> None:
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == set(volumes)
     assert volumes["config"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
+
+
+def test_who_scales_looks_at_a_metric_that_there_is(deployment: Any) -> None:
+    found = objects()
+    hpa, keda = (found[kind]["spec"] for kind in ("HorizontalPodAutoscaler", "ScaledObject"))
+    name = deployment["metadata"]["name"]
+    assert hpa["scaleTargetRef"]["name"] == keda["scaleTargetRef"]["name"] == name
+    assert hpa["scaleTargetRef"]["kind"] == deployment["kind"]
+    assert hpa["minReplicas"] == keda["minReplicaCount"] == deployment["spec"]["replicas"]
+    (metric,) = hpa["metrics"]
+    (trigger,) = keda["triggers"]
+    shown = {family.name for family in load_metrics.collect(Load)}
+    assert metric["pods"]["metric"]["name"] in shown
+    assert set(re.findall(r"\blumen_\w+", trigger["metadata"]["query"])) <= shown
+    assert metric["pods"]["target"]["averageValue"] == "700m"
+    assert float(trigger["metadata"]["threshold"]) == 0.7
 
 
 def test_the_cluster_waits_for_the_drain(pod: Any, tmp_path: Path) -> None:
