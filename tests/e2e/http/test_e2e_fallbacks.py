@@ -26,6 +26,8 @@ from test_e2e_upstreams import CHAT, ask
 from upstreams import END, STREAM, Peer, Request, Upstream, chunk, event, plain, upstream
 from web import Http
 
+pytestmark = pytest.mark.once  # what chooses another model is the same on both backends
+
 EMBEDDINGS = "/v1/embeddings"
 
 

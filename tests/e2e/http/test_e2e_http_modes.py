@@ -19,6 +19,8 @@ from harness import ROOT, Canary, Server, eventually
 from PIL import Image
 from web import Http, get
 
+pytestmark = pytest.mark.once  # what runs models is the same on both backends
+
 DIGITS = ROOT / "tests" / "data" / "digits"
 LABELS = ["zero", "", 'the "one"', "zwei \\ drei", "日本", *(f"class {n}" for n in range(5, 16))]
 LABELS[14] = ""

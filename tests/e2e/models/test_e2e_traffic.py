@@ -17,6 +17,8 @@ from http2 import Http2
 from operating import Reloaded
 from web import Http
 
+pytestmark = pytest.mark.once  # what chooses a version is the same on both backends
+
 X: Final = np.arange(16, dtype="<f4").reshape(1, 16)
 
 

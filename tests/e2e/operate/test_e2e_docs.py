@@ -33,6 +33,8 @@ from harness import ROOT
 from onnx import helper
 from pages import Block, Home, Reader
 
+pytestmark = pytest.mark.once  # what a reader does is the same on both backends
+
 PAGES = ("README.md", "docs/GUIDE.md", "docs/API.md", "docs/REPOSITORIES.md")
 LARGE = ("onnxmltools", "torch", "xgboost")
 # The packages that the pages tell their readers to install beside Lumen, or say that they have.

@@ -27,6 +27,8 @@ from web import Http
 
 from bench.fleet.rolling import restart_all
 
+pytestmark = pytest.mark.once  # what is told to balancers is the same on both backends
+
 X: Final = np.arange(16, dtype="<f4").reshape(1, 16)
 REPORT: Final = "endpoint-load-metrics"
 ASKS: Final = "endpoint-load-metrics-format"
@@ -154,7 +156,6 @@ def test_the_other_code_of_overload(serve: Serve, tmp_path: Path) -> None:
         assert re.search(b"the server is full", answer.read())
 
 
-@pytest.mark.once  # what others say is received by the same code on both
 @pytest.mark.parametrize(("policy", "is_grpc"), [("agent", False), ("orca", True)])
 def test_a_rolling_restart_loses_nothing(tmp_path: Path, policy: str, is_grpc: bool) -> None:
     needs.program("haproxy" if policy == "agent" else "envoy")

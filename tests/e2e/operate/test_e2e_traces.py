@@ -35,6 +35,8 @@ from lumen_uring.ring.engine import Engine
 from lumen_uring.serving.traces import Exporter
 from lumen_uring.settings.traces import TracesConfig
 
+pytestmark = pytest.mark.once  # what is recorded is the same on both backends
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-"
 SERVER, CLIENT = 2, 3  # kinds of spans, as OTLP has them
