@@ -10,8 +10,8 @@ which would undo what an operator has set.)
 
 from __future__ import annotations
 
-import select
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Final
@@ -23,6 +23,7 @@ from lumen_uring.ring.report import Load
 _BACKLOG: Final = 128
 _LEAST: Final = 1  # percent: a server that gets nothing more is never weighed anew
 _LOOKS_S: Final = 0.5  # whether it is closed
+_PAUSE_S: Final = 0.1
 
 
 class Agent:
@@ -53,7 +54,7 @@ class Agent:
                 f"no agent checks on {host}:{port} ({error.strerror}): choose another "
                 "server.agent_port, or 0 for none"
             ) from None
-        self._socket.setblocking(False)
+        self._socket.settimeout(_LOOKS_S)
         self.port: int = self._socket.getsockname()[1]
         self._thread = guard.thread("lumen-agent", self._run, daemon=True)
         self._thread.start()
@@ -66,13 +67,16 @@ class Agent:
 
     def _run(self) -> None:
         while not self._ends:
-            if not select.select([self._socket], [], [], _LOOKS_S)[0]:
-                continue
-            with suppress(OSError):  # it has left, or there are no descriptors
+            try:
                 client, _ = self._socket.accept()
-                with client:
-                    client.setblocking(False)
-                    client.send(self._line().encode())
+            except TimeoutError:  # nobody came
+                continue
+            except OSError:  # it has left, or there are no descriptors
+                time.sleep(_PAUSE_S)
+                continue
+            with client, suppress(OSError):
+                client.setblocking(False)
+                client.send(self._line().encode())
 
     def _line(self) -> str:
         try:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.repository import text_folder
 from lumen_uring.repository.files import FoundModel, Place
 from lumen_uring.repository.folders import find, of_versions
 from lumen_uring.repository.model_config import Asked, read
@@ -258,7 +259,7 @@ def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> list
             problems.add(f"model {model.name}: {path}", expected, names)
         return [model]
     (one,) = found
-    if ":" in model.name:
+    if ":" in model.name and not text_folder.is_one(path):  # whose files say no version
         expected = f"the file of version {model.version}, or the name {model.base!r} alone"
         problems.add(f"model {model.name}: {path}", expected, "a folder, whose files say versions")
         return [model]

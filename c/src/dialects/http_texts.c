@@ -17,16 +17,15 @@
 #include "models/text_model.h"
 
 /* Of a path's models the one of this name, of whose versions the highest; `name` NULL: the first.
- * `count_out`: how many of them have different names. */
+ * `count_out`: how many there are. */
 static const struct lm_model *find(const struct lm_model_set *set, uint8_t route, const char *name,
                                    size_t bytes, uint32_t *count_out) {
-    const struct lm_model *found = NULL, *last = NULL;
+    const struct lm_model *found = NULL;
     *count_out = 0;
     for (uint32_t m = 0; m < set->count; m++) {
         const struct lm_model *model = set->models[m];
         if (!lm_texts_fit(model, route)) continue;
-        *count_out += !last || strcmp(last->base, model->base) != 0;
-        last = model;
+        ++*count_out;
         const bool is_asked = name ? lm_texts_is_named(model, name, bytes)
                                    : !found || strcmp(found->base, model->base) == 0;
         if (is_asked && (!found || model->version > found->version)) found = model;

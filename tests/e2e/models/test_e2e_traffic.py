@@ -3,6 +3,7 @@ session always the same, and as a reload says from then on."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 import graphs
 import numpy as np
 import pytest
+import text_folders
 import tritonclient.grpc as triton
 import web
 from conftest import Serve
@@ -102,3 +104,34 @@ def test_a_reload_changes_the_shares(serve: Serve, tmp_path: Path) -> None:
         two = {**document, "models": document["models"][:2]}
         one.reload({**two, "traffic": {"iris": {"versions": {1: 1, 2: 1, 3: 8}}}})
         assert set(count(link, 20)) == {"1", "2"}
+
+
+def test_texts_have_versions_too(serve: Serve, tmp_path: Path) -> None:
+    """Their model's name is in the body, or there is one alone."""
+    files = text_folders.sentence_files({"pooling_mode_mean_tokens": True})
+    folder = str(text_folders.write(tmp_path / "emb", files))
+    models = [{"name": f"emb:{number}", "path": folder} for number in (1, 2)]
+    traffic = {"emb": {"versions": {1: 1, 2: 1}, "sticky": True}}
+    server = serve({"models": models, "traffic": traffic})
+
+    def answered(link: Http) -> list[int]:
+        paths = [f"/v2/models/emb/versions/{number}/stats" for number in (1, 2)]
+        figures = [link.query(web.get(path)).document["model_stats"][0] for path in paths]
+        return [one["inference_stats"]["success"]["count"] for one in figures]
+
+    with Http(server.port) as link:
+        for body in ({"model": "emb", "input": "hello"}, {"input": "hello"}):
+            before = answered(link)
+            for _ in range(20):
+                assert link.query(web.post("/v1/embeddings", json.dumps(body).encode())).code == 200
+            found = [now - was for now, was in zip(answered(link), before, strict=True)]
+            assert sum(found) == 20
+            assert found[0] == pytest.approx(10, abs=2)
+        before = answered(link)
+        for _ in range(5):
+            one = json.dumps({"model": "emb:1", "input": "hello"}).encode()
+            assert link.query(web.post("/v1/embeddings", one)).code == 200
+            one = json.dumps({"model": "emb", "input": "hello"}).encode()
+            assert link.query(web.post("/v1/embeddings", one, "Lumen-Session: a")).code == 200
+        found = [now - was for now, was in zip(answered(link), before, strict=True)]
+        assert found in ([10, 0], [5, 5])
