@@ -16,7 +16,7 @@ import heapq
 import math
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,7 +50,6 @@ class Server:
     reported_busy_s: float = 0.0
     reported_answered: int = 0
     weight: float = 1.0
-    credit: float = 0.0
 
     def advance(self, now_s: float) -> None:
         """Counts the time up to now."""
@@ -116,14 +115,16 @@ class Simulation:
             Server(fleet.slowness if number < slow else 1.0) for number in range(fleet.servers)
         ]
         self._slow = slow
-        self._choose = POLICIES[policy](self)
         self._policy = policy
+        self._choose: Callable[[], int] = getattr(self, POLICIES[policy].__name__)
         self._events: list[tuple[float, int, str, int, float]] = []
         self._number = 0
         self._waits_s: list[float] = []
         self._lost = self._requests = self._by_slow = 0
-        self.alive = list(range(fleet.servers))
-        self.turn = 0
+        self._alive = list(range(fleet.servers))
+        self._turn = 0
+        self._heap: list[tuple[float, float, int]] = []
+        self._order()
 
     def run(self) -> Outcome:
         """Simulates it.
@@ -173,7 +174,7 @@ class Simulation:
 
     def _arrive(self, now_s: float) -> None:
         self._requests += 1
-        if not self.alive:
+        if not self._alive:
             self._lost += 1
             return
         for _ in range(_TRIES):
@@ -185,6 +186,7 @@ class Simulation:
             self._lost += 1
             return
         server.open += 1
+        self._touch(number)
         takes_s = self._fleet.service_s * server.slowness
         takes_s *= self._random.lognormvariate(-_SPREAD * _SPREAD / 2, _SPREAD)
         if server.busy < self._fleet.workers:
@@ -205,6 +207,7 @@ class Simulation:
         server.advance(now_s)
         server.busy -= 1
         server.open -= 1
+        self._touch(number)
         server.answered += 1
         if came_s > self._fleet.seconds / 5:
             self._waits_s.append(now_s - came_s)
@@ -224,16 +227,16 @@ class Simulation:
 
     def _check(self, now_s: float) -> None:
         """The balancer's health checks."""
-        for number in [one for one in self.alive if self._servers[one].is_dead]:
+        for number in [one for one in self._alive if self._servers[one].is_dead]:
             self._servers[number].is_out = True
-            self.alive.remove(number)
+            self._alive.remove(number)
         self._later(now_s + _CHECK_S, "check")
 
     def _weigh(self, now_s: float) -> None:
         """Takes the servers' reports: Envoy's weight is rate over use, the median of all for those
         that have none yet; HAProxy's is what the agent says (lumen_uring/metrics/agent.py)."""
         known = []
-        for number in self.alive:
+        for number in self._alive:
             server = self._servers[number]
             server.report(now_s, self._fleet.workers)
             if self._policy == "agent":
@@ -243,37 +246,35 @@ class Simulation:
                 known.append(server.weight)
         if self._policy == "orca" and known:
             middle = sorted(known)[len(known) // 2]
-            for number in self.alive:
+            for number in self._alive:
                 server = self._servers[number]
                 if not (server.used > 0 and server.rate > 0):
                     server.weight = middle
-        self._heap = []
+        self._order()
         self._later(now_s + self._period(), "weigh")
 
     # ---- how a server is chosen ----
 
-    _heap: list[tuple[float, float, int]]
-
     def round_robin(self) -> int:
         """Each in its turn."""
-        self.turn += 1
-        return self.alive[self.turn % len(self.alive)]
-
-    def least_connections(self) -> int:
-        """The one with the fewest open requests, of a few hundred the exact one."""
-        return self._of(self.alive if len(self.alive) <= 256 else self._some(256))
+        self._turn += 1
+        return self._alive[self._turn % len(self._alive)]
 
     def two_choices(self) -> int:
         """The less busy of two at random: Envoy's least request."""
-        return self._of(self._some(2))
+        one, other = (self._alive[int(self._random.random() * len(self._alive))] for _ in "12")
+        return one if self._servers[one].open <= self._servers[other].open else other
+
+    def least_connections(self) -> int:
+        """The fewest open requests for its weight: HAProxy's leastconn, with agents or without."""
+        while True:
+            key, _, number = self._heap[0]
+            if key == self._key(number) and not self._servers[number].is_out:
+                return number
+            heapq.heappop(self._heap)  # it is there once more, as it is now
 
     def weighted(self) -> int:
         """By weight, as evenly as can be: earliest deadline first, as Envoy's schedule."""
-        if not getattr(self, "_heap", None):
-            self._heap = [
-                (self._random.random() / self._servers[one].weight, 0.0, one) for one in self.alive
-            ]
-            heapq.heapify(self._heap)
         while True:
             at, _, number = self._heap[0]
             server = self._servers[number]
@@ -281,24 +282,36 @@ class Simulation:
             if not server.is_out:
                 return number
 
-    def weighted_connections(self) -> int:
-        """The fewest open requests for its weight: HAProxy's leastconn with agents."""
-        of = self.alive if len(self.alive) <= 256 else self._some(256)
-        return min(of, key=lambda one: (self._servers[one].open + 1) / self._servers[one].weight)
+    def _key(self, number: int) -> float:
+        server = self._servers[number]
+        return (server.open + 1) / server.weight
 
-    def _some(self, count: int) -> Sequence[int]:
-        return [self.alive[int(self._random.random() * len(self.alive))] for _ in range(count)]
+    def _touch(self, number: int) -> None:
+        """Its open requests are others than before."""
+        if self._choose == self.least_connections:
+            entry = (self._key(number), self._random.random(), number)
+            heapq.heappush(self._heap, entry)
 
-    def _of(self, numbers: Sequence[int]) -> int:
-        return min(numbers, key=lambda one: (self._servers[one].open, self._random.random()))
+    def _order(self) -> None:
+        """All servers anew, by their weights."""
+        keys = [
+            1 / self._servers[one].weight * self._random.random()
+            if self._choose == self.weighted
+            else self._key(one)
+            for one in self._alive
+        ]
+        self._heap = [
+            (key, self._random.random(), one) for key, one in zip(keys, self._alive, strict=True)
+        ]
+        heapq.heapify(self._heap)
 
 
-POLICIES: Final[dict[str, Callable[[Simulation], Callable[[], int]]]] = {
-    "round-robin": lambda run: run.round_robin,
-    "leastconn": lambda run: run.least_connections,
-    "least-request": lambda run: run.two_choices,
-    "orca": lambda run: run.weighted,
-    "agent": lambda run: run.weighted_connections,
+POLICIES: Final[dict[str, Callable[[Simulation], int]]] = {
+    "round-robin": Simulation.round_robin,
+    "leastconn": Simulation.least_connections,
+    "least-request": Simulation.two_choices,
+    "orca": Simulation.weighted,
+    "agent": Simulation.least_connections,
 }
 
 
