@@ -4,9 +4,10 @@ and how many are lost, by how their balancer chooses.
 A developer's tool: discrete events, seeded, in one process. Requests come at random (Poisson); each
 takes a server's worker for a time of a lognormal distribution, times how slow the server is; what
 waits does so in its order. Reports of load are made as in c/src/parts/load_meter.c, and used as by
-Envoy 1.40 and HAProxy 2.6. A server that dies loses what it has; until the next health check
-requests are sent to it, find nobody and go to another. It knows no network, no cost of the
-balancer, and no cores that servers share: balance.py has those for three servers on one machine.
+Envoy 1.40 and HAProxy 2.6. A server that dies loses what it has; until the next health check, or
+three connections in vain, requests are sent to it, find nobody and go to another. It knows no
+network, no cost of the balancer, and no cores that servers share: balance.py has those for three
+servers on one machine.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _REPORT_S: Final = 0.1
 _ENVOY_S: Final = 0.5  # weight_update_period of deploy/envoy
 _AGENT_S: Final = 1.0  # agent-inter of deploy/haproxy
 _CHECK_S: Final = 1.0
+_REFUSALS: Final = 3  # after so many connections in vain a server is left out
 _TRIES: Final = 4  # of a request: one, and the retries of deploy/
 _SPREAD: Final = 0.3  # of a service time's logarithm
 
@@ -40,6 +42,7 @@ class Server:
     open: int = 0  # requests that the balancer has sent and not got back
     is_dead: bool = False
     is_out: bool = False  # the balancer knows
+    refused: int = 0  # connections, since it is dead
     busy_s: float = 0.0
     last_s: float = 0.0
     answered: int = 0
@@ -182,6 +185,9 @@ class Simulation:
             server = self._servers[number]
             if not server.is_dead:
                 break
+            server.refused += 1
+            if server.refused == _REFUSALS:
+                self._leave_out(number)
         else:
             self._lost += 1
             return
@@ -228,9 +234,12 @@ class Simulation:
     def _check(self, now_s: float) -> None:
         """The balancer's health checks."""
         for number in [one for one in self._alive if self._servers[one].is_dead]:
-            self._servers[number].is_out = True
-            self._alive.remove(number)
+            self._leave_out(number)
         self._later(now_s + _CHECK_S, "check")
+
+    def _leave_out(self, number: int) -> None:
+        self._servers[number].is_out = True
+        self._alive.remove(number)
 
     def _weigh(self, now_s: float) -> None:
         """Takes the servers' reports: Envoy's weight is rate over use, the median of all for those
