@@ -246,6 +246,19 @@ def test_what_to_look_out_for(tmp_path: Path) -> None:
         assert memory_limit_bytes(tmp_path) == limit
 
 
+def test_versions_that_are_not_served_are_told() -> None:
+    models = "models=[{name: 'a:1', path: x}, {name: 'a:2', path: x}]"
+    for traffic, told in (
+        ("{a: {versions: {1: 1, 2: 9}}}", ""),
+        ("{a: {versions: {1: 1, 3: 0, 4: 9}}}", "there is no version 3, 4: the others"),
+        ("{b: {versions: {1: 1}}}", "traffic.b: no model of this name is served"),
+    ):
+        notes = warnings(load(None, [models, f"traffic={traffic}"]), INFO)
+        found = [note for note in notes if note.startswith("traffic")]
+        assert len(found) == bool(told)
+        assert told in "".join(found)
+
+
 def test_batches_on_cuda_are_told(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").touch()
     tensorrt = "{tensorrt: {trt_fp16_enable: true}}"

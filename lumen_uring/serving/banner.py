@@ -245,6 +245,7 @@ def warnings(config: Config, info: EngineInfo) -> list[str]:
             f"the memory limit of this process's group, {format_size(limit)}, is below "
             f"server.arena_bytes: the kernel may end it under load"
         )
+    notes += _unserved(config)
     return notes + [
         f"model {model.name}: batches on cuda: before each one of another size than the last, "
         "ONNX Runtime plans its convolutions anew, for up to 0.3 s; more workers without batches "
@@ -253,6 +254,23 @@ def warnings(config: Config, info: EngineInfo) -> list[str]:
         if (model.batch_size or config.engine.batch_size) > 1
         and any(provider.key == "cuda" for provider in model.providers)
     ]
+
+
+def _unserved(config: Config) -> list[str]:
+    """The versions of `traffic` that are not there, or not yet."""
+    notes = []
+    for name, traffic in config.traffic.items():
+        served = {model.version for model in config.served() if model.base == name}
+        missing = sorted(set(traffic.versions) - served)
+        if not served:
+            notes.append(f"traffic.{name}: no model of this name is served")
+        elif missing:
+            numbers = ", ".join(map(str, missing))
+            notes.append(
+                f"traffic.{name}: of this model there is no version {numbers}: the others have its "
+                f"share ({', '.join(map(str, sorted(served)))})"
+            )
+    return notes
 
 
 def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup")) -> int | None:
