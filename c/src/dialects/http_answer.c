@@ -17,9 +17,10 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                     const struct lm_http_answer *answer) {
     const struct lm_http_call *call = &connection->in.call;
     char head[HEAD_BYTES_MAX];
-    /* Of a server that refuses all there are no other answers. */
-    const char *load =
-        lm_http_is_inference(call->route) ? lm_load_line(io->shared, call->load, io->now_ns) : "";
+    /* Of a server that refuses all there are no other answers; who may not ask is told nothing. */
+    const bool is_told =
+        lm_http_is_inference(call->route) && answer->code != 401 && answer->code != 403;
+    const char *load = is_told ? lm_load_line(io->shared, call->load, io->now_ns) : "";
     int bytes =
         snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%s%s%s%sContent-Length: %zu\r\n\r\n",
                  answer->code, lm_http_reason(answer->code), lm_http_date_line(),

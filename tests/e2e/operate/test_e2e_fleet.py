@@ -6,6 +6,7 @@ The balancers are real, with the files of deploy/.
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.client
 import json
 import re
@@ -107,6 +108,17 @@ def test_everybody_is_told_the_load(serve: Serve, tmp_path: Path) -> None:
     tags = struct.unpack("<BdBdBd", base64.b64decode(text[1:]))
     assert [tag >> 3 for tag in tags[::2]] == [6, 7, 9]
     assert all(value >= 0 for value in tags[1::2])
+
+
+def test_who_may_not_ask_is_told_nothing(serve: Serve, tmp_path: Path) -> None:
+    token = hashlib.sha256(b"token").hexdigest()
+    server = serve(settings(tmp_path, orca="always", keys=[{"name": "ann", "sha256": token}]))
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=wire.TIMEOUT_S)
+    for fields in ({}, {"Authorization": "Bearer other"}):
+        link.request("POST", web.path("double"), X.tobytes(), {ASKS: "text", **fields})
+        answer = link.getresponse()
+        answer.read()
+        assert (answer.status, answer.headers[REPORT]) == (401, None)
 
 
 def test_nobody_is_told_the_load(serve: Serve, tmp_path: Path) -> None:
