@@ -33,7 +33,7 @@ from lumen_uring.guard import Guard
 from lumen_uring.metrics import http as metrics_http
 from lumen_uring.metrics import server as metrics_server
 from lumen_uring.metrics.agent import Agent
-from lumen_uring.metrics.exemplars import Exemplars
+from lumen_uring.metrics.exemplars import ALL_MODELS, Exemplars
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.http import CONNECTIONS_MAX
 from lumen_uring.metrics.machine import CpuMeter, memory_bytes
@@ -1004,6 +1004,12 @@ def test_a_bucket_has_the_last_request_of_it_that_is_recorded() -> None:
     assert [one.labels["span_id"][-1] for _, one in found] == ["1", "3", "4", "5"]
     for le, one in found:
         assert one.value <= float(le)
+    for number in range(1000):  # names of a long life
+        exemplars.note(span_of(f"m{number}", 20_000, 8))
+    assert len(exemplars._kept) == 1024
+    assert exemplars.between("m999", "total", 0, 1)
+    assert exemplars.between(ALL_MODELS, "total", 0, 1)
+    assert not exemplars.between("m0", "total", 0, 1)
     assert found[0][1].labels["trace_id"] == f"{1:032x}"
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from lumen_uring.ring.traces import KINDS, LumenSpan
 
 ALL_MODELS: Final = ""
+_KEPT_MAX: Final = 1024  # of a model and a stage; a server has 64 models at a time
 _STAGES: Final = {
     "receive": "receive_ns",
     "queue": "queue_ns",
@@ -58,6 +59,8 @@ class Exemplars:
                 exemplar = Exemplar(trace, own, took_ns / 1e9, now_s)
                 for name in (model, ALL_MODELS):
                     self._kept.setdefault((name, stage), {})[_quarter(took_ns)] = exemplar
+            while len(self._kept) > _KEPT_MAX:  # a model that went, or comes again
+                del self._kept[next(key for key in self._kept if key[0] != ALL_MODELS)]
 
     def between(self, model: str, stage: str, low_s: float, high_s: float) -> Exemplar | None:
         """The last one that took at least `low_s` and less than `high_s`.
