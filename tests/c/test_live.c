@@ -156,7 +156,7 @@ static void larger(uint32_t allocator_type) {
     fd = dial(server);
     CHECK(lumen_get_info(server, &before) == 0);
     says(lumen_load_model(server, &wide, 0, &index), LUMEN_E_INVALID,
-         "model 'wide': a row needs a slot of 121216 bytes, of which each I/O thread has 2");
+         "model 'wide': a row needs a slot of 121472 bytes, of which each I/O thread has 2");
     CHECK(lumen_settle(server, 10000) == 0 && ask(fd, 0) == 3 && ask(fd, 1) == GONE);
     CHECK(lumen_get_info(server, &after) == 0 && after.slots == before.slots);
     close(fd);

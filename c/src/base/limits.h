@@ -129,7 +129,7 @@ enum {
     LM_REPLY_SLOTS = 256,
     LM_OPTIONALS_MAX = 16, /* inputs of a model that have a value in its graph */
     LM_OPTIONAL_ELEMENTS_MAX = 1024,
-    LM_MODEL_SLOT_BYTES_MIN = 1024, /* so that a request never takes a reply's slot */
+    LM_MODEL_SLOT_BYTES_MIN = 1280, /* so that a request never takes a reply's slot */
     LM_SMALL_SLOT_BYTES = 64 << 10, /* slots up to this size may be as many as the queue holds */
     LM_HOT_SLOT_BYTES = 4 << 20,    /* larger slots get their pages when first used */
     LM_LATER_SLOT_BYTES = 1 << 20,  /* of a server without models, for those that come later */

@@ -7,12 +7,14 @@
 #include "base/error.h"
 #include "dialects/http_code.h"
 #include "flow/tracing.h"
+#include "formats/text_slots.h"
 #include "wire/http_date.h"
 #include "work/load_figures.h"
 #include "work/output_view.h"
 
-/* As lm_model_reply_text_bytes has them. */
-enum { HEAD_ROOM = 608, EXPERT_ROOM = 320 };
+enum { HEAD_ROOM = LM_REPLY_HEAD_BYTES, EXPERT_ROOM = LM_REPLY_EXPERT_BYTES };
+_Static_assert(HEAD_ROOM + LM_TEXT_BYTES_MAX + LM_HTTP_ERROR_BYTES <= LM_MODEL_SLOT_BYTES_MIN,
+               "any slot of a request has room for a refusal");
 
 /* Of the reply to a request: more, where the head names an expert. */
 static size_t head_room(const struct lm_request *request) {

@@ -8,8 +8,6 @@
 
 enum {
     TEXT_BYTES_PER_ELEMENT = 2, /* the densest JSON: a digit and a comma */
-    HEAD_BYTES = 384,           /* the reply's head */
-    EXPERT_BYTES = 320,         /* of it, the name of the expert that answered */
     CLASS_BYTES = 128,          /* value and index of one class, as JSON and as bytes */
     LABEL_COPIES = 7            /* of a label: as bytes, and as JSON with every byte escaped */
 };
@@ -49,7 +47,7 @@ static size_t reply_bytes(const struct lm_model *model, const struct lm_sizes *s
 size_t lm_model_reply_text_bytes(const struct lm_model *model) {
     if (lm_model_is_elsewhere(model)) return LM_UPSTREAM_SLOT_BYTES;
     struct lm_sizes sizes = lm_model_largest(model, 1);
-    return HEAD_BYTES + (model->experts.count ? (size_t)EXPERT_BYTES : 0) +
+    return LM_REPLY_HEAD_BYTES + (model->experts.count ? (size_t)LM_REPLY_EXPERT_BYTES : 0) +
            reply_bytes(model, &sizes, 1, true);
 }
 
@@ -75,7 +73,7 @@ static size_t rows_bytes(const struct lm_model *model, const struct lm_sizes *si
         }
     }
     bool known = lm_rows_reply_bytes_max(model, outputs, &bytes);
-    return known ? lm_align_up(HEAD_BYTES + bytes, LM_SLOT_ALIGN) : SIZE_MAX / 4;
+    return known ? lm_align_up(LM_REPLY_HEAD_BYTES + bytes, LM_SLOT_ALIGN) : SIZE_MAX / 4;
 }
 
 size_t lm_model_reply_values_bytes(const struct lm_model *model, const struct lm_sizes *sizes,

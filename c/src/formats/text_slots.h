@@ -5,6 +5,11 @@
 
 #include "models/model.h"
 
+enum {
+    LM_REPLY_HEAD_BYTES = 608,  /* the reply's head, with a trace and a load report */
+    LM_REPLY_EXPERT_BYTES = 320 /* of it besides: the name of the expert that answered */
+};
+
 /* The head and JSON of a reply whose outputs are binary: lm_model.reply_text_bytes of a server's
  * model. Never below LM_MODEL_SLOT_BYTES_MIN: whatever the model, an error sentence fits. */
 size_t lm_model_reply_text_bytes(const struct lm_model *model);

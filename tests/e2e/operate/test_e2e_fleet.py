@@ -110,6 +110,26 @@ def test_everybody_is_told_the_load(serve: Serve, tmp_path: Path) -> None:
     assert all(value >= 0 for value in tags[1::2])
 
 
+@pytest.mark.parametrize("run", ["inline", "worker"])
+def test_a_small_slot_has_room_for_the_longest_head(serve: Serve, tmp_path: Path, run: str) -> None:
+    """Of a refusal with its sentence, its trace and the load, for a model of a few bytes."""
+    path = str(graphs.gather(tmp_path / "gather.onnx"))
+    models = [{"name": "gather", "path": path, "max_rows": 1, "run": run}]
+    server = serve({"server": {"orca": "always"}, "models": models})
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=wire.TIMEOUT_S)
+    fields = {
+        "Content-Type": "application/octet-stream", "Inference-Header-Content-Length": "0",
+        ASKS: "json",
+    }  # fmt: skip
+    for number, code in ((99, 400), (1, 200)) * 3:
+        body = np.array([number], "<i8").tobytes()
+        link.request("POST", web.path("gather"), body, fields)
+        answer = link.getresponse()
+        answer.read()
+        assert answer.status == code
+        assert json.loads(answer.headers[REPORT].removeprefix("JSON "))
+
+
 def test_who_may_not_ask_is_told_nothing(serve: Serve, tmp_path: Path) -> None:
     token = hashlib.sha256(b"token").hexdigest()
     server = serve(settings(tmp_path, orca="always", keys=[{"name": "ann", "sha256": token}]))
