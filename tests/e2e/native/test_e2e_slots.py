@@ -274,7 +274,7 @@ def test_a_reader_who_keeps_reading_is_not_cut_off_to_make_room(
     """The server's own replies (descriptions) have no inference whose end could start a clock."""
     settings = tight(tmp_path, drain_seconds=0)
     settings["models"].extend(talkative(tmp_path))  # type: ignore[attr-defined]
-    settings["server"]["arena_bytes"] = "980KiB"  # type: ignore[index]
+    settings["server"]["arena_bytes"] = "984KiB"  # type: ignore[index]
     server = serve(settings)
     holders = hold_slots(server)  # the last one waits: there is somebody to make room for
     with server.connect(receive_buffer_bytes=4096) as connection:
