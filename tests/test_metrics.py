@@ -1014,7 +1014,7 @@ def test_a_bucket_has_the_last_request_of_it_that_is_recorded() -> None:
 
 
 def test_an_agent_check_is_told_a_weight() -> None:
-    """Whoever connects, also where it sends something; nothing, before it serves."""
+    """Each client that connects is, also one that sends something; 0 % before the server serves."""
 
     def load() -> Load:
         if not told:

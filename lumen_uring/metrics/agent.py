@@ -103,7 +103,7 @@ def agent(host: str, port: int, load: Callable[[], Load], guard: Guard) -> Itera
 
 
 def line_of(load: Load) -> str:
-    """What HAProxy is told.
+    """The line that HAProxy is told.
 
     Args:
         load: of the server.

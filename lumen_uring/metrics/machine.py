@@ -1,4 +1,4 @@
-"""What the metrics page says of the machine: how busy its processors are, and its memory.
+"""The machine on the metrics page: how busy its processors are, and its memory.
 
 Used by metrics/values.py, at each scrape.
 """

@@ -49,7 +49,7 @@ class Load:
 
 
 class Report(Handle):
-    """What an engine says of its load."""
+    """The load that an engine reports."""
 
     def report_load(self) -> Load:
         """How loaded it is.

@@ -154,7 +154,7 @@ static void carry(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     if (!http2) return;
     if (io->draining) lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, the_end);
-    /* Who has just connected finds nobody else yet: it is answered first. */
+    /* A client that has just connected may find no other server yet: it is answered first. */
     if (lm_shared_is_leaving(io->shared) && http2->last_stream)
         lm_http2_put_notice(http2, io->now_ns, the_end);
     if (lm_connection_is_old(io, carrier)) lm_http2_put_notice(http2, io->now_ns, the_age);

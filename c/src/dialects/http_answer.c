@@ -8,16 +8,16 @@
 #include "flow/access_log.h"
 #include "flow/reply.h"
 #include "formats/http_route.h"
+#include "formats/text_slots.h"
 #include "wire/http_date.h"
 #include "work/load_figures.h"
-
-enum { HEAD_BYTES_MAX = 608 };
 
 void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                     const struct lm_http_answer *answer) {
     const struct lm_http_call *call = &connection->in.call;
-    char head[HEAD_BYTES_MAX];
-    /* Of a server that refuses all there are no other answers; who may not ask is told nothing. */
+    char head[LM_REPLY_HEAD_BYTES];
+    /* Refusals say it too: a full server has no other answers. A client without a right to ask
+     * learns nothing. */
     const bool is_told =
         lm_http_is_inference(call->route) && answer->code != 401 && answer->code != 403;
     const char *load = is_told ? lm_load_line(io->shared, call->load, io->now_ns) : "";
@@ -31,7 +31,7 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                  answer->body_bytes ? "\r\n" : "", answer->headers ? answer->headers : "", load,
                  call->keep_alive ? io->shared->keep_alive_lines : "Connection: close\r\n",
                  answer->body_bytes);
-    LM_ASSERT(bytes > 0 && bytes < HEAD_BYTES_MAX);
+    LM_ASSERT(bytes > 0 && bytes < LM_REPLY_HEAD_BYTES);
     struct lm_access_entry entry = {.what = lm_http_route_name(call->route),
                                     .why = answer->why,
                                     .bytes = call->content_bytes,

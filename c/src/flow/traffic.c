@@ -1,10 +1,12 @@
 /* traffic.c: see traffic.h. */
 #include "flow/traffic.h"
 
+#include "models/runner.h"
+
 const struct lm_model *lm_traffic_choose(struct lm_io *io, const struct lm_model_set *set,
                                          const struct lm_model *model, uint16_t session) {
     const struct lm_traffic *traffic = &io->access->traffic;
-    if (traffic->count == 0 || model->sequences) return model; /* a state is one version's */
+    if (traffic->count == 0 || lm_runner_of(model)->keeps_state) return model;
     const struct lm_traffic_rule *rule = lm_traffic_find(traffic, model->base);
     const struct lm_model *served[LUMEN_TRAFFIC_VERSIONS_MAX];
     uint32_t bits = 0;

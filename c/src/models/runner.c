@@ -129,6 +129,7 @@ const struct lm_runner lm_runners[LM_RUNNER_KINDS] = {
     [LM_RUNNER_SESSION] = {.run = run_session},
     [LM_RUNNER_NATIVE] = {.run = run_session, .run_in_place = run_engine, .is_engine = true},
     [LM_RUNNER_SEQUENCES] = {.run = run_sequence,
+                             .keeps_state = true,
                              .not_batched = true,
                              .not_wide = "as set",
                              .not_native = "it has sequences",

@@ -43,6 +43,7 @@ struct lm_runner {
     bool runs_all_parts; /* one behind the other */
     bool is_apart;       /* its Runs are another process's, which has the sessions */
     bool is_engine;      /* Lumen's own code, whose time no value of an input decides */
+    bool keeps_state;    /* from one request to the next: these are one version's */
     bool not_batched;    /* a state is one request's, or each row has a Run of its own */
     /* Why it does not go together with something; NULL: it does. */
     const char *not_wide;    /* Runs on several cores */

@@ -1,8 +1,6 @@
 /* load_meter.c: see load_meter.h. */
 #include "parts/load_meter.h"
 
-#include "base/error.h"
-
 static const uint64_t every_ns = 100000000ull, mean_over_ns = 250000000ull;
 
 void lm_load_meter_open(struct lm_load_meter *meter, uint64_t now_ns) {
@@ -10,7 +8,7 @@ void lm_load_meter_open(struct lm_load_meter *meter, uint64_t now_ns) {
 }
 
 bool lm_load_meter_begin(struct lm_load_meter *meter, uint64_t now_ns) {
-    /* relaxed: who sees an older time asks for `taken` in vain, or makes figures a little early */
+    /* relaxed: a thread that sees an older time asks for `taken` in vain */
     if (now_ns < lm_load_relaxed_u64(&meter->due_ns)) return false;
     /* M1: acq_rel: the last maker's sums are here; pairs with M2 */
     if (lm_exchange_acq_rel_u32(&meter->taken, 1) != 0) return false;

@@ -1,6 +1,6 @@
 /* load_meter.h: how loaded the server is, from sums that its threads count: the mean of about the
- * last quarter of a second, made anew ten times a second by whichever thread asks first. Nobody
- * waits: who finds another at it takes the figures that there are.
+ * last quarter of a second, made anew ten times a second by whichever thread asks first. No
+ * thread waits: one that finds another at it takes the last figures.
  */
 #ifndef LM_PARTS_LOAD_METER_H
 #define LM_PARTS_LOAD_METER_H
@@ -23,7 +23,7 @@ struct lm_load_meter {
     /* In thousandths. */
     lm_atomic_u64 busy, queued, answered, failed;
     lm_atomic_u32 waiting, running;
-    /* Of whoever has taken it. */
+    /* Of the thread that has taken it. */
     uint64_t last_ns;
     struct lm_load_sums last;
 };

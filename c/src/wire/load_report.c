@@ -1,6 +1,7 @@
 /* load_report.c: see load_report.h. */
 #include "wire/load_report.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +46,6 @@ static void put_double(uint8_t *at, uint8_t number, double value) {
 
 size_t lm_load_write_field(const struct lm_load_figures *figures,
                            uint8_t field[LM_LOAD_FIELD_BYTES]) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     static const char name[] = "endpoint-load-metrics-bin";
     uint8_t message[3 * DOUBLE_BYTES], *at = field;
     put_double(message, RPS_FRACTIONAL, figures->answered);
@@ -55,13 +55,10 @@ size_t lm_load_write_field(const struct lm_load_figures *figures,
     *at++ = sizeof name - 1;
     memcpy(at, name, sizeof name - 1);
     at += sizeof name - 1;
-    *at++ = sizeof message / 3 * 4;
-    _Static_assert(sizeof message % 3 == 0, "whole groups of four digits");
-    for (size_t b = 0; b < sizeof message; b += 3) {
-        const uint32_t group =
-            (uint32_t)message[b] << 16 | (uint32_t)message[b + 1] << 8 | message[b + 2];
-        for (uint32_t shift = 24; shift; shift -= 6)
-            *at++ = (uint8_t)digits[group >> (shift - 6) & 63];
-    }
+    const size_t room = sodium_base64_ENCODED_LEN(sizeof message, sodium_base64_VARIANT_ORIGINAL);
+    *at++ = (uint8_t)(room - 1); /* without the zero behind it */
+    LM_ASSERT(at + room <= field + LM_LOAD_FIELD_BYTES);
+    sodium_bin2base64((char *)at, room, message, sizeof message, sodium_base64_VARIANT_ORIGINAL);
+    at += room - 1;
     return (size_t)(at - field);
 }

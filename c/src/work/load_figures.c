@@ -16,7 +16,7 @@ static uint64_t busy_ns(const struct lm_worker *worker, uint64_t now_ns) {
     return get(&worker->busy_ns) + (since_ns && since_ns < now_ns ? now_ns - since_ns : 0);
 }
 
-/* What a client asks wrongly is not the server's failure. */
+/* Mistakes of clients are no failures of the server. */
 static void add_worker(const struct lm_worker *worker, struct lm_load_sums *sums) {
     const struct lm_worker_counters *counts = &worker->stats->worker;
     const uint64_t unfit = get(&counts->requests_bad) + get(&counts->requests_too_large);

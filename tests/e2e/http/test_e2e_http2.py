@@ -516,7 +516,7 @@ def told_to_go(link: Raw) -> tuple[list[tuple[int, ...]], int, int]:
     behind its first GOAWAY, before it learns that this was heard.
 
     Returns:
-        What was said, and the last stream that was sent and that was answered.
+        The GOAWAYs that came, the last stream that was sent and the last that was answered.
     """
     sent, answered, said = 1, 0, []
     link.send(frame(WINDOW, 0, struct.pack(">I", 1 << 30)) + frame(HEADERS, sent, LIVE, WHOLE))
