@@ -31,17 +31,17 @@ FIELDS = [
     ("requests", 0, 32, 1, 1),
     ("total", 2, 64, BUCKETS, 255),
     ("later_kind", 9, 40, 1, 255),
-    # One word per model, with room for one model more than there is.
-    ("model_ok", 0, 64 + 8 * BUCKETS, 3, 1),
-    ("model_infer_ns", 0, 88 + 8 * BUCKETS, 3, 1),
-    ("model_last_ms", 1, 112 + 8 * BUCKETS, 3, 1),
-    ("model_refused", 0, 64 + 8 * BUCKETS, 3, 0),
-    ("model_total", 3, 136 + 8 * BUCKETS, 1 + 8, 255),
+    # Of each model a row: its words, then its histogram.
+    ("model_ok", 4, 64 + 8 * BUCKETS, 1, 1),
+    ("model_infer_ns", 4, 72 + 8 * BUCKETS, 1, 1),
+    ("model_last_ms", 5, 80 + 8 * BUCKETS, 1, 1),
+    ("model_refused", 4, 64 + 8 * BUCKETS, 1, 0),
+    ("model_total", 3, 88 + 8 * BUCKETS, 1 + 8, 255),
 ]
 OF_MODELS = 64 + 8 * BUCKETS
-MODEL_BUCKETS, MODEL_SUB_BITS, MODEL_UNIT_BITS, MODEL_STRIDE = 8, 1, 4, 80
-TIMES_OF_MODELS = OF_MODELS + 72
-BLOCK_BYTES = TIMES_OF_MODELS + 2 * MODEL_STRIDE
+MODEL_BUCKETS, MODEL_SUB_BITS, MODEL_UNIT_BITS, MODEL_STRIDE = 8, 1, 4, 96
+TIMES_OF_MODELS = OF_MODELS + 24
+BLOCK_BYTES = OF_MODELS + 2 * MODEL_STRIDE
 MODELS = ["digits", "b"]
 NAME_BYTES = 16
 HEADER = "<8sIIQQQIIIIIIQIIQIIIIIIQII"
@@ -61,21 +61,26 @@ def block(role: int, index: int, words: dict[int, int], histogram: dict[int, int
 
 
 BLOCKS = [
-    block(0, 0, {16: 10, 24: 3, OF_MODELS + 8: 2}, {0: 1}),
+    block(0, 0, {16: 10, 24: 3, OF_MODELS + MODEL_STRIDE: 2}, {0: 1}),
     block(
         1,
         0,
-        {32: 4, OF_MODELS: 4, OF_MODELS + 24: 9000, OF_MODELS + 48: 7},
+        {32: 4, OF_MODELS: 4, OF_MODELS + 8: 9000, OF_MODELS + 16: 7},
         {0: 2, 10: 1},
     ),
-    block(1, 1, {32: 5, OF_MODELS: 2, OF_MODELS + 48: 5, OF_MODELS + 56: 1}, {39: 2**40}),
+    block(
+        1,
+        1,
+        {32: 5, OF_MODELS: 2, OF_MODELS + 16: 5, OF_MODELS + MODEL_STRIDE + 16: 1},
+        {39: 2**40},
+    ),
 ]
 
 
 def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
     values = {
         "magic": b"LMNSTAT1",
-        "version": 5,
+        "version": 6,
         "field_count": len(FIELDS),
         "fields_offset": 128,
         "blocks_offset": BLOCKS_OFFSET,
@@ -170,7 +175,10 @@ def test_a_snapshot_does_not_move_with_the_file(tmp_path: Path) -> None:
 
 def test_the_difference_of_two_readings(tmp_path: Path) -> None:
     earlier = read(write(tmp_path, build()))
-    later_blocks = [block(0, 0, {16: 15, 24: 1, OF_MODELS + 8: 3}, {0: 1, 5: 7}), *BLOCKS[1:]]
+    later_blocks = [
+        block(0, 0, {16: 15, 24: 1, OF_MODELS + MODEL_STRIDE: 3}, {0: 1, 5: 7}),
+        *BLOCKS[1:],
+    ]
     later = read(write(tmp_path, build(later_blocks)))
     change = delta(later, earlier)
     assert change.counters == {"io": {"requests": 5}, "worker": {"requests": 0}}
@@ -187,8 +195,20 @@ def test_the_difference_of_two_readings(tmp_path: Path) -> None:
 def test_what_a_difference_takes_from_which_reading(tmp_path: Path) -> None:
     """Of each thread and each model: counters and times of the span, gauges of its end."""
     second = TIMES_OF_MODELS + MODEL_STRIDE
-    first_words = {32: 4, OF_MODELS: 10, OF_MODELS + 8: 20, OF_MODELS + 48: 500, second: 90}
-    later_words = {32: 7, OF_MODELS: 15, OF_MODELS + 8: 26, OF_MODELS + 48: 400, second: 97}
+    first_words = {
+        32: 4,
+        OF_MODELS: 10,
+        OF_MODELS + MODEL_STRIDE: 20,
+        OF_MODELS + 16: 500,
+        second: 90,
+    }
+    later_words = {
+        32: 7,
+        OF_MODELS: 15,
+        OF_MODELS + MODEL_STRIDE: 26,
+        OF_MODELS + 16: 400,
+        second: 97,
+    }
     io = block(0, 0, {16: 10, 24: 9}, {3: 1})
     earlier = read(
         write(tmp_path, build([io, block(1, 0, {**first_words, second + 8: 1}, {7: 2})]))
@@ -287,14 +307,15 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
     [
         {"magic": b"LMNSTAT2"},
         {"version": 2},
-        {"version": 6},
+        {"version": 7},
         {"experts_offset": 2**63, "experts_max": 8},
         {"experts_offset": 128, "experts_max": 8},  # no indexes of models
         {"model_buckets": 9},
         {"model_sub_bits": 60},
         {"model_unit_bits": 60},
         {"model_stride": 84},
-        {"model_stride": 96},
+        {"model_stride": 104},
+        {"model_stride": 64},
         {"field_count": 2**32 - 1},
         {"fields_offset": 2**64 - 8},
         {"blocks_offset": 2**63},
@@ -348,8 +369,8 @@ def test_any_damage_is_refused_or_read(
 
 def test_counters_of_experts_have_their_names(tmp_path: Path) -> None:
     """A model may be an expert twice; what has no expert is no figure."""
-    fields = [(f"model_expert_{place}", 0, 16, 2, 1) for place in range(3)]
-    whole = build([block(1, 0, {16: 5, 24: 7}, {})])
+    fields = [(f"model_expert_{place}", 4, 16, 1, 1) for place in range(3)]
+    whole = build([block(1, 0, {16: 5, 16 + MODEL_STRIDE: 7}, {})])
     data = bytearray(whole[: BLOCKS_OFFSET - 24] + struct.pack("<6I", 2, 2, 0, 0, 0, 1))
     data += whole[BLOCKS_OFFSET:]
     struct.pack_into("<I", data, 12, len(fields))

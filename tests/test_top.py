@@ -42,10 +42,12 @@ WORKER_WORDS = ("requests_stolen", "requests_ok", "runs", "batches", "runs_wide"
 MODEL_WORDS = ("ok", "failed", "rows", "runs", "preprocess_ns", "send_ns", "expert_0")
 # The name of each word (of a model's: with "model_"), its kind, its role.
 FIELDS = [
-    *((name, 0, IO) for name in (*IO_WORDS, "model_queued", "model_refused")),
+    *((name, 0, IO) for name in IO_WORDS),
     *((name, 1, IO) for name in IO_GAUGES),
-    *((name, 0, WORKER) for name in (*WORKER_WORDS, *(f"model_{name}" for name in MODEL_WORDS))),
+    *((name, 0, WORKER) for name in WORKER_WORDS),
     *((stage, 2, 255) for stage in metrics_words.STAGES),
+    *((name, 4, IO) for name in ("model_queued", "model_refused")),
+    *((f"model_{name}", 4, WORKER) for name in MODEL_WORDS),
     *((f"model_{stage}", 3, 255) for stage in metrics_words.MODEL_STAGES),
 ]
 
@@ -71,27 +73,23 @@ class Thread:
 def build(
     models: list[str], threads: list[Thread], start_ns: int = START_NS, experts: bytes = b""
 ) -> bytes:
-    stride = 8 * len(metrics_words.MODEL_STAGES) * (1 + MODEL_BUCKETS[0])
-    room = max(2, len(models))
     places: dict[str, int] = {}
-    table, at = b"", 64
+    table, at, rows_at = b"", 64, 0
     for name, kind, role in FIELDS:
-        if kind == 3:  # of each model, one stage after the other
-            before = metrics_words.MODEL_STAGES.index(name.removeprefix("model_"))
-            offset, count = at + 8 * before * (1 + MODEL_BUCKETS[0]), 1 + MODEL_BUCKETS[0]
-        else:
-            count = BUCKETS[0] if kind == 2 else room if name.startswith("model_") else 1
-            offset, at = at, at + 8 * count
+        rows_at = min(rows_at, at) if kind >= 3 else at + 8 * BUCKETS[0]
+        count = BUCKETS[0] if kind == 2 else 1 + MODEL_BUCKETS[0] if kind == 3 else 1
+        offset, at = at, at + 8 * count
         places[f"{role} {name}"] = offset
         table += struct.pack("<32sIIII", name.encode(), kind, offset, count, role)
-    block_bytes = at + stride * len(models)
+    stride = at - rows_at  # of each model a row: its words, then its times
+    block_bytes = rows_at + stride * len(models)
     names = b"".join(name.encode().ljust(16, b"\0") for name in models)
     models_at = 128 + len(table)
     experts_at = models_at + len(names)
     names += experts  # of each model a word: 1 + the model that model_expert_0 is of
     blocks_at = (models_at + len(names) + 63) // 64 * 64
     head = struct.pack(
-        HEADER, b"LMNSTAT1", 5, len(FIELDS), 128, blocks_at,
+        HEADER, b"LMNSTAT1", 6, len(FIELDS), 128, blocks_at,
         blocks_at + len(threads) * block_bytes, len(threads), block_bytes, *BUCKETS, PID, start_ns,
         1, 8000, models_at, len(models), 16, *MODEL_BUCKETS, stride,
         experts_at, len(experts) // 4 // len(models), 0,
@@ -101,7 +99,7 @@ def build(
         block = np.zeros(block_bytes // 8, "<u8")
         block[:2] = np.frombuffer(struct.pack("<IHHii", *thread.head), "<u8")
         for (name, model), value in thread.words.items():
-            block[places[f"{thread.head[0]} {name}"] // 8 + model] += np.uint64(value)
+            block[(places[f"{thread.head[0]} {name}"] + model * stride) // 8] += np.uint64(value)
         for stage, model, ns in thread.times:
             block[places[f"255 {stage}"] // 8 + bucket_of(ns, *BUCKETS[1:])] += np.uint64(1)
             if stage in metrics_words.MODEL_STAGES:

@@ -554,17 +554,19 @@ typedef struct lumen_info {
  * with e = floor(log2(v)), in bucket ((e - sub_bits - unit_bits) << sub_bits) + (v >> (e -
  * sub_bits)). The last bucket also holds everything above.
  * A histogram of each model has the layout that the header's model_histogram_* members give: that
- * of model m begins at o + m * model_histogram_stride with the sum of its values, then its buckets.
+ * of model m begins at o + m * model_stride with the sum of its values, then its buckets.
  */
 enum {
     LUMEN_FIELD_COUNTER = 0,
     LUMEN_FIELD_GAUGE = 1,
     LUMEN_FIELD_HISTOGRAM = 2,
-    LUMEN_FIELD_MODEL_HISTOGRAM = 3
+    LUMEN_FIELD_MODEL_HISTOGRAM = 3,
+    LUMEN_FIELD_MODEL_COUNTER = 4,
+    LUMEN_FIELD_MODEL_GAUGE = 5
 };
 enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
-#define LUMEN_STATS_VERSION 5u /* of the format described here, not of the fields in it */
+#define LUMEN_STATS_VERSION 6u /* of the format described here, not of the fields in it */
 
 typedef struct lumen_stats_header {
     char magic[8];
@@ -588,7 +590,7 @@ typedef struct lumen_stats_header {
     uint32_t model_histogram_buckets;
     uint32_t model_histogram_sub_bits;
     uint32_t model_histogram_unit_bits;
-    uint32_t model_histogram_stride; /* bytes from one model's to the next one's */
+    uint32_t model_stride;   /* bytes from one model's words to the next one's */
     uint64_t experts_offset; /* of each model experts_max words: 1 + the index of the model that
                               * the counter model_expert_N is of; 0: there is none */
     uint32_t experts_max;
@@ -605,9 +607,8 @@ enum {
 typedef struct lumen_stats_field {
     char name[32];
     uint32_t kind;   /* LUMEN_FIELD_* */
-    uint32_t offset; /* from the start of a block */
-    uint32_t count;  /* u64 words: 1, LUMEN_MODELS_MAX for one per model, histogram_buckets, or
-                        1 + model_histogram_buckets, for one model */
+    uint32_t offset; /* from the start of a block; LUMEN_FIELD_MODEL_*: the first model's */
+    uint32_t count;  /* u64 words: 1, histogram_buckets, or 1 + model_histogram_buckets */
     uint32_t role;   /* whose blocks use it: LUMEN_ROLE_* */
 } lumen_stats_field;
 

@@ -32,13 +32,18 @@ from lumen_uring.ring.snapshot import (
     snapshot_of,
 )
 
-_FILE_BYTES_MAX: Final = 1 << 30
+_FILE_BYTES_MAX: Final = 1 << 34  # most of it is not there: rows that no model has yet
 _FIELDS_MAX: Final = 4096
 _BLOCKS_MAX: Final = 4096
-_MODELS_MAX: Final = 4096
+_MODELS_MAX: Final = 1 << 16
 _NAME_BYTES_MAX: Final = 4096
 _OF_MODEL: Final = "model_"
-_OF_EXPERT: Final = "model_expert_"
+_OF_EXPERT: Final = "expert_"
+_OF_MODELS: Final = (
+    structs.FIELD_MODEL_HISTOGRAM,
+    structs.FIELD_MODEL_COUNTER,
+    structs.FIELD_MODEL_GAUGE,
+)
 _TRIES_MAX: Final = 100  # while rows get other models' names
 
 
@@ -190,7 +195,7 @@ def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> No
         and header.histogram_unit_bits <= SUB_BITS_MAX
         and header.model_histogram_sub_bits <= SUB_BITS_MAX
         and header.model_histogram_unit_bits <= SUB_BITS_MAX
-        and header.model_histogram_stride % 8 == 0
+        and header.model_stride % 8 == 0
     )
     if not fits:
         raise StatsError(f"{path} is damaged: its header describes more than its {size} bytes.")
@@ -210,9 +215,11 @@ def _read_fields(
             fits = entry.count == header.histogram_buckets
         elif entry.kind == structs.FIELD_MODEL_HISTOGRAM:
             fits = entry.count == 1 + header.model_histogram_buckets
-            end += max(header.model_count - 1, 0) * header.model_histogram_stride
         else:
-            fits = entry.count == 1 or entry.count >= max(header.model_count, 2)
+            fits = entry.count == 1
+        if entry.kind in _OF_MODELS:
+            fits = fits and entry.count * 8 <= header.model_stride
+            end += max(header.model_count - 1, 0) * header.model_stride
         inside = entry.offset % 8 == 0 and end <= header.block_bytes
         if not inside or not fits:
             raise StatsError(f"{path} is damaged: its field {name!r} lies outside its block.")
@@ -261,37 +268,22 @@ def _read_block(
     counters: dict[str, int] = {}
     gauges: dict[str, int] = {}
     histograms: dict[str, Histogram] = {}
-    model_counters: Values = {name: {} for name in names}
-    model_gauges: Values = {name: {} for name in names}
-    model_histograms: Histograms = {name: {} for name in names}
-    for entry in fields:
-        if entry.role not in (start.role, structs.ROLE_BOTH):
-            continue
-        words = _words(data, at + entry.offset, entry.count)
+    own = [entry for entry in fields if entry.role in (start.role, structs.ROLE_BOTH)]
+    for entry in own:
         if entry.kind == structs.FIELD_HISTOGRAM:
             histograms[entry.name] = Histogram(
-                words, header.histogram_sub_bits, header.histogram_unit_bits
+                _words(data, at + entry.offset, entry.count),
+                header.histogram_sub_bits,
+                header.histogram_unit_bits,
             )
-        elif entry.kind == structs.FIELD_MODEL_HISTOGRAM:
-            for model, name in enumerate(names):
-                begin = at + entry.offset + model * header.model_histogram_stride
-                found = _model_histogram(header, _words(data, begin, entry.count))
-                model_histograms[name][entry.name.removeprefix(_OF_MODEL)] = found
         elif entry.kind in (structs.FIELD_GAUGE, structs.FIELD_COUNTER):
             is_gauge = entry.kind == structs.FIELD_GAUGE
-            if entry.count == 1:
-                (gauges if is_gauge else counters)[entry.name] = int(words[0])
-                continue
-            of_models = model_gauges if is_gauge else model_counters
-            if entry.name.startswith(_OF_EXPERT):
-                place = entry.name.removeprefix(_OF_EXPERT)
-                for name, of_place, word in zip(names, experts, words, strict=False):
-                    if place in of_place:
-                        key = EXPERT + of_place[place]
-                        of_models[name][key] = of_models[name].get(key, 0) + int(word)
-                continue
-            for name, word in zip(names, words, strict=False):
-                of_models[name][entry.name.removeprefix(_OF_MODEL)] = int(word)
+            word = int(_words(data, at + entry.offset, 1)[0])
+            (gauges if is_gauge else counters)[entry.name] = word
+    of_models = [entry for entry in own if entry.kind in _OF_MODELS]
+    rows, first = _model_rows(header, of_models, data, at)
+    model_counters = _model_values(of_models, structs.FIELD_MODEL_COUNTER, names, rows, first)
+    _name_experts(model_counters, experts)
     return ThreadStats(
         structs.ROLES[start.role],
         start.index,
@@ -302,14 +294,71 @@ def _read_block(
         gauges,
         histograms,
         model_counters,
-        model_gauges,
-        model_histograms,
+        _model_values(of_models, structs.FIELD_MODEL_GAUGE, names, rows, first),
+        _model_histograms(header, of_models, names, rows, first),
     )
 
 
-def _model_histogram(header: structs.LumenStatsHeader, words: npt.NDArray[np.uint64]) -> Histogram:
+def _model_rows(
+    header: structs.LumenStatsHeader,
+    of_models: list[_Field],
+    data: npt.NDArray[np.uint8],
+    at: int,
+) -> tuple[npt.NDArray[np.uint64], int]:
+    """The words of all models in the block at `at`, a row each; and the offset of the first."""
+    count, stride = header.model_count, header.model_stride
+    if not count or not of_models:
+        return np.zeros((count, 0), np.uint64), 0
+    first = min(entry.offset for entry in of_models)
+    last = max(entry.offset + entry.count * 8 for entry in of_models)
+    words = _words(data, at + first, ((count - 1) * stride + last - first) // 8)
+    rows = np.zeros((count, stride // 8), np.uint64)
+    rows.reshape(-1)[: len(words)] = words
+    return rows, first
+
+
+def _model_values(
+    of_models: list[_Field],
+    kind: int,
+    names: list[str],
+    rows: npt.NDArray[np.uint64],
+    first: int,
+) -> Values:
+    entries = [entry for entry in of_models if entry.kind == kind]
+    keys = [entry.name.removeprefix(_OF_MODEL) for entry in entries]
+    columns = rows[:, [(entry.offset - first) // 8 for entry in entries]].tolist()
+    return {
+        name: dict(zip(keys, row, strict=True)) for name, row in zip(names, columns, strict=True)
+    }
+
+
+def _name_experts(counters: Values, experts: list[dict[str, str]]) -> None:
+    """Puts the experts' names in the place of their numbers; counters of none go."""
+    for values, of_place in zip(counters.values(), experts, strict=True):
+        keys = [key for key in values if key.startswith(_OF_EXPERT)]
+        for place, count in [(key.removeprefix(_OF_EXPERT), values.pop(key)) for key in keys]:
+            if name := of_place.get(place):
+                values[EXPERT + name] = values.get(EXPERT + name, 0) + count
+
+
+def _model_histograms(
+    header: structs.LumenStatsHeader,
+    of_models: list[_Field],
+    names: list[str],
+    rows: npt.NDArray[np.uint64],
+    first: int,
+) -> Histograms:
     sub_bits, unit_bits = header.model_histogram_sub_bits, header.model_histogram_unit_bits
-    return Histogram(words[1:], sub_bits, unit_bits, int(words[0]))
+    found: Histograms = {name: {} for name in names}
+    for entry in of_models:
+        if entry.kind != structs.FIELD_MODEL_HISTOGRAM:
+            continue
+        column = (entry.offset - first) // 8
+        stage = entry.name.removeprefix(_OF_MODEL)
+        for name, row in zip(names, rows, strict=True):
+            words = row[column : column + entry.count]
+            found[name][stage] = Histogram(words[1:], sub_bits, unit_bits, int(words[0]))
+    return found
 
 
 def _words(data: npt.NDArray[np.uint8], at: int, count: int) -> npt.NDArray[np.uint64]:

@@ -17,12 +17,14 @@ from ctypes import (
 )
 from typing import Final
 
-STATS_VERSION: Final = 5
+STATS_VERSION: Final = 6
 STATS_MAGIC: Final = b"LMNSTAT1"
 FIELD_COUNTER: Final = 0
 FIELD_GAUGE: Final = 1
 FIELD_HISTOGRAM: Final = 2
 FIELD_MODEL_HISTOGRAM: Final = 3
+FIELD_MODEL_COUNTER: Final = 4
+FIELD_MODEL_GAUGE: Final = 5
 ROLES: Final[dict[int, str]] = {0: "io", 1: "worker"}
 ROLE_BOTH: Final = 255
 STATES: Final[dict[int, str]] = {0: "starting", 1: "ready", 2: "draining", 3: "stopped"}
@@ -53,7 +55,7 @@ class LumenStatsHeader(ctypes.Structure):
         ("model_histogram_buckets", c_uint32),
         ("model_histogram_sub_bits", c_uint32),
         ("model_histogram_unit_bits", c_uint32),
-        ("model_histogram_stride", c_uint32),
+        ("model_stride", c_uint32),
         ("experts_offset", c_uint64),
         ("experts_max", c_uint32),
         ("naming", c_uint32),

@@ -206,8 +206,8 @@ static uint64_t answered(lumen_server *server, const char *name) {
     if (m == LUMEN_MODELS_MAX) return UINT64_MAX;
     for (uint32_t w = 0; w < shared->worker_count; w++) {
         struct lm_stats_block *block = lm_stats_worker_block(&shared->stats, w);
-        const struct lm_model_histogram *times = &block->models[m][LM_MODEL_STAGE_TOTAL];
-        uint64_t ok = lm_load_relaxed_u64(&block->worker.model_ok[m]), seen = 0;
+        const struct lm_model_histogram *times = &block->models[m].stages[LM_MODEL_STAGE_TOTAL];
+        uint64_t ok = lm_load_relaxed_u64(&block->models[m].worker.model_ok), seen = 0;
         for (uint32_t b = 0; b < LM_MODEL_HISTOGRAM_BUCKETS; b++)
             seen += lm_load_relaxed_u64(&times->buckets[b]);
         CHECK_AT("%s: %llu answers, %llu times", name, (unsigned long long)ok,

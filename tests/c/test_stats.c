@@ -86,7 +86,7 @@ static void header_is_true(const uint8_t *file, size_t bytes) {
     CHECK(header.model_histogram_buckets == LM_MODEL_HISTOGRAM_BUCKETS &&
           header.model_histogram_sub_bits == LM_MODEL_HISTOGRAM_SUB_BITS &&
           header.model_histogram_unit_bits == LM_MODEL_HISTOGRAM_UNIT_BITS);
-    CHECK(header.model_histogram_stride % 8 == 0);
+    CHECK(header.model_stride % 8 == 0);
 }
 
 static void names_are_there(const uint8_t *file) {
@@ -128,7 +128,7 @@ static void fields_lie_apart(const uint8_t *file, uint32_t role) {
         CHECK_AT("role %u, field %s", role, field.name);
         CHECK(field.role == LUMEN_ROLE_IO || field.role == LUMEN_ROLE_WORKER ||
               field.role == LUMEN_ROLE_BOTH);
-        CHECK(field.kind <= LUMEN_FIELD_MODEL_HISTOGRAM && field.offset % 8 == 0);
+        CHECK(field.kind <= LUMEN_FIELD_MODEL_GAUGE && field.offset % 8 == 0);
         uint32_t times = 1;
         if (field.kind == LUMEN_FIELD_HISTOGRAM) {
             CHECK(field.count == header.histogram_buckets);
@@ -136,14 +136,15 @@ static void fields_lie_apart(const uint8_t *file, uint32_t role) {
             CHECK(field.count == 1 + header.model_histogram_buckets);
             times = header.model_count;
         } else {
-            bool of_models = strncmp(field.name, "model_", 6) == 0;
-            CHECK(field.count == (of_models ? LUMEN_MODELS_MAX : 1));
+            bool of_models = field.kind >= LUMEN_FIELD_MODEL_COUNTER;
+            CHECK(of_models == (strncmp(field.name, "model_", 6) == 0) && field.count == 1);
+            if (of_models) times = header.model_count;
         }
-        uint64_t last = (uint64_t)(times - 1) * header.model_histogram_stride;
+        uint64_t last = (uint64_t)(times - 1) * header.model_stride;
         CHECK(field.offset + last + 8ull * field.count <= header.block_bytes);
         if (field.role != role && field.role != LUMEN_ROLE_BOTH) continue;
         for (uint32_t t = 0; t < times; t++) {
-            uint32_t first = (field.offset + t * header.model_histogram_stride) / 8;
+            uint32_t first = (field.offset + t * header.model_stride) / 8;
             for (uint32_t w = 0; w < field.count; w++) CHECK(!owner[first + w]++);
         }
         CHECK(find(file, field.name, role).offset == field.offset); /* the name is given once */
@@ -160,12 +161,12 @@ static void counted_where_said(struct lm_stats *stats) {
     lm_add_single_writer_u64(&io->io.ring_overflows, 6);
     lm_add_single_writer_u64(&worker->worker.requests_ok, 7);
     lm_add_single_writer_u64(&worker->worker.sleeps, 8);
-    lm_add_single_writer_u64(&io->io.model_refused[1], 9);
-    lm_add_single_writer_u64(&worker->worker.model_ok[0], 10);
-    lm_store_relaxed_u64(&worker->worker.model_last_ms[2], 11);
+    lm_add_single_writer_u64(&io->models[1].io.model_refused, 9);
+    lm_add_single_writer_u64(&worker->models[0].worker.model_ok, 10);
+    lm_store_relaxed_u64(&worker->models[2].worker.model_last_ms, 11);
     lm_histogram_record(&worker->stages[LM_STAGE_RECEIVE], 0);
     lm_histogram_record(&worker->stages[LM_STAGE_TOTAL], 1500);
-    lm_model_histogram_record(&worker->models[2][LM_MODEL_STAGE_INFER], 20000);
+    lm_model_histogram_record(&worker->models[2].stages[LM_MODEL_STAGE_INFER], 20000);
     lm_stats_set_state(stats, LUMEN_STATE_READY);
 
     size_t bytes;
@@ -175,15 +176,15 @@ static void counted_where_said(struct lm_stats *stats) {
     CHECK(word(file, 1, find(file, "ring_overflows", LUMEN_ROLE_IO).offset) == 6);
     CHECK(word(file, IO_COUNT + 2, find(file, "requests_ok", LUMEN_ROLE_WORKER).offset) == 7);
     CHECK(word(file, IO_COUNT + 2, find(file, "sleeps", LUMEN_ROLE_WORKER).offset) == 8);
-    CHECK(word(file, 1, find(file, "model_refused", LUMEN_ROLE_IO).offset + 8) == 9);
+    const uint32_t stride = header_of(file).model_stride;
+    CHECK(word(file, 1, find(file, "model_refused", LUMEN_ROLE_IO).offset + stride) == 9);
     CHECK(word(file, IO_COUNT + 2, find(file, "model_ok", LUMEN_ROLE_WORKER).offset) == 10);
-    CHECK(word(file, IO_COUNT + 2, find(file, "model_last_ms", LUMEN_ROLE_WORKER).offset + 16) ==
-          11);
+    CHECK(word(file, IO_COUNT + 2,
+               find(file, "model_last_ms", LUMEN_ROLE_WORKER).offset + 2 * stride) == 11);
     CHECK(word(file, IO_COUNT + 2, find(file, "receive", LUMEN_ROLE_WORKER).offset) == 1);
     CHECK(word(file, IO_COUNT + 2,
                find(file, "total", LUMEN_ROLE_WORKER).offset + 8 * lm_histogram_bucket(1500)) == 1);
-    uint64_t of_model = find(file, "model_infer", LUMEN_ROLE_WORKER).offset +
-                        2ull * header_of(file).model_histogram_stride;
+    uint64_t of_model = find(file, "model_infer", LUMEN_ROLE_WORKER).offset + 2ull * stride;
     CHECK(word(file, IO_COUNT + 2, (uint32_t)of_model) == 20000); /* the sum, then the buckets */
     CHECK(word(file, IO_COUNT + 2, (uint32_t)of_model + 8 + 8 * lm_model_histogram_bucket(20000)) ==
           1);
@@ -213,7 +214,7 @@ static void stages_have_their_names(struct lm_stats *stats) {
     for (uint32_t s = 0; s < LM_STAGE_COUNT; s++)
         for (uint32_t n = 0; n <= s; n++) lm_histogram_record(&io->stages[s], 100);
     for (uint32_t s = 0; s < LM_MODEL_STAGE_COUNT; s++)
-        lm_model_histogram_record(&io->models[1][s], 1000 + s);
+        lm_model_histogram_record(&io->models[1].stages[s], 1000 + s);
     uint8_t *file = read_whole(&bytes);
     for (uint32_t s = 0; s < LM_STAGE_COUNT; s++) {
         lumen_stats_field field = find(file, stages[s], LUMEN_ROLE_IO);
@@ -225,7 +226,7 @@ static void stages_have_their_names(struct lm_stats *stats) {
         lumen_stats_field field = find(file, of_models[s], LUMEN_ROLE_IO);
         CHECK_AT("stage %s", of_models[s]);
         CHECK(field.kind == LUMEN_FIELD_MODEL_HISTOGRAM && field.role == LUMEN_ROLE_BOTH);
-        CHECK(word(file, 0, field.offset + header_of(file).model_histogram_stride) == 1000 + s);
+        CHECK(word(file, 0, field.offset + header_of(file).model_stride) == 1000 + s);
     }
     free(file);
 }

@@ -239,24 +239,25 @@ static void say(const char *of, const char *name, uint64_t value) {
              (unsigned long long)value);
 }
 
-static void say_io(const struct lm_io_counters *io) {
-#define SAY(word, kind) say("io", #word, lm_load_relaxed_u64(&io->word));
+static void say_io(const struct lm_stats_block *block) {
+#define SAY(word, kind) say("io", #word, lm_load_relaxed_u64(&block->io.word));
     LM_IO_FIELDS(SAY)
 #undef SAY
     for (uint32_t m = 0; m < SIM_MODELS; m++) {
-#define SAY(word, kind) say(sim_models.models[m]->name, #word, lm_load_relaxed_u64(&io->word[m]));
+#define SAY(word, kind) \
+    say(sim_models.models[m]->name, #word, lm_load_relaxed_u64(&block->models[m].io.word));
         LM_IO_MODEL_FIELDS(SAY)
 #undef SAY
     }
 }
 
-static void say_worker(const struct lm_worker_counters *worker) {
-#define SAY(word, kind) say("worker", #word, lm_load_relaxed_u64(&worker->word));
+static void say_worker(const struct lm_stats_block *block) {
+#define SAY(word, kind) say("worker", #word, lm_load_relaxed_u64(&block->worker.word));
     LM_WORKER_FIELDS(SAY)
 #undef SAY
     for (uint32_t m = 0; m < SIM_MODELS; m++) {
 #define SAY(word, kind) \
-    say(sim_models.models[m]->name, #word, lm_load_relaxed_u64(&worker->word[m]));
+    say(sim_models.models[m]->name, #word, lm_load_relaxed_u64(&block->models[m].worker.word));
         LM_MODEL_FIELDS(SAY)
 #undef SAY
     }
@@ -264,8 +265,8 @@ static void say_worker(const struct lm_worker_counters *worker) {
 
 void counts(const char *expected) {
     said[0] = '\0';
-    say_io(&sim_shared.ios[0].stats->io);
-    say_worker(&sim_shared.workers[0].stats->worker);
+    say_io(sim_shared.ios[0].stats);
+    say_worker(sim_shared.workers[0].stats);
     SIM_CHECK(strcmp(said, expected) == 0, "expected: %s\n     found:    %s", expected, said);
 }
 

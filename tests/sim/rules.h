@@ -76,5 +76,9 @@ void near_ns(const char *what, uint64_t found_ns, uint64_t expected_ns, uint64_t
 
 #define IO_WORD(name) lm_load_relaxed_u64(&sim_shared.ios[0].stats->io.name)
 #define WORKER_WORD(name) lm_load_relaxed_u64(&sim_shared.workers[0].stats->worker.name)
+#define IO_MODEL_WORD(model, name) \
+    lm_load_relaxed_u64(&sim_shared.ios[0].stats->models[model].io.name)
+#define WORKER_MODEL_WORD(model, name) \
+    lm_load_relaxed_u64(&sim_shared.workers[0].stats->models[model].worker.name)
 
 #endif

@@ -260,9 +260,9 @@ static void a_row_of_the_trace(void) {
     SIM_CHECK(row.id == 42 && row.rows == 1 && row.batch_rows == 3 && row.bytes == 16, "a row");
     is_time("the other's receive", row.receive_ns, 0);
     no_row(trace);
-    is_time("the model's queue", WORKER_WORD(model_queue_ns[0]), 1001 * SIM_MS);
-    is_time("the model's infer", WORKER_WORD(model_infer_ns[0]), 1600 * SIM_MS);
-    is_time("the model's total", WORKER_WORD(model_ok_ns[0]), 2901 * SIM_MS);
+    is_time("the model's queue", WORKER_MODEL_WORD(0, model_queue_ns), 1001 * SIM_MS);
+    is_time("the model's infer", WORKER_MODEL_WORD(0, model_infer_ns), 1600 * SIM_MS);
+    is_time("the model's total", WORKER_MODEL_WORD(0, model_ok_ns), 2901 * SIM_MS);
     static struct talk four;
     talk_open(&four);
     const char *text = talk_page(&four, "/v2/models/tiny/stats");
@@ -274,8 +274,8 @@ static void a_row_of_the_trace(void) {
     talk_asks(&one, &(struct ask){.id = 44, .model = 1, .poison = true});
     reply = talk_gets(&one, 44, LM_STATUS_INFERENCE_FAILED);
     SIM_CHECK(reply.rows == 0, "a failure with %u rows", reply.rows);
-    is_time("the time of failures", WORKER_WORD(model_failed_ns[1]), 800 * SIM_MS);
-    SIM_CHECK(WORKER_WORD(model_ok_ns[1]) == 0, "a failure's time is success's too");
+    is_time("the time of failures", WORKER_MODEL_WORD(1, model_failed_ns), 800 * SIM_MS);
+    SIM_CHECK(WORKER_MODEL_WORD(1, model_ok_ns) == 0, "a failure's time is success's too");
     row = row_of(trace);
     SIM_CHECK(row.status == LM_STATUS_INFERENCE_FAILED && strstr(row.why, "poisoned"), "'%s'",
               row.why);
@@ -368,10 +368,12 @@ static void words_of_threads(void) {
         talk_close(&one);
     }
     for (uint32_t i = 0; i < 2; i++) {
-        const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
+        const struct lm_stats_block *stats = sim_shared.ios[i].stats;
+        const struct lm_io_counters *io = &stats->io;
         SIM_CHECK(lm_load_relaxed_u64(&io->requests) == asked[i] &&
                       lm_load_relaxed_u64(&io->connections_closed) == asked[i] &&
-                      lm_load_relaxed_u64(&io->model_bad[3]) == asked[i] && asked[i] > 0,
+                      lm_load_relaxed_u64(&stats->models[3].io.model_bad) == asked[i] &&
+                      asked[i] > 0,
                   "I/O thread %u has counted another one's", i);
     }
     talk_open(&two);
@@ -397,12 +399,13 @@ static void an_answer_twice(void) {
               "another row: request %llu", (unsigned long long)row.id);
     talk_asks(&one, &(struct ask){.id = 3, .model = 3, .rows = 1}); /* other sizes */
     (void)talk_gets(&one, 3, LM_STATUS_OK);
-    SIM_CHECK(IO_WORD(cache_hits) == 1 && IO_WORD(model_ok[3]) == 1 &&
-                  IO_WORD(model_cache_hits[3]) == 1 && IO_WORD(model_cache_misses[3]) == 2 &&
-                  IO_WORD(requests_ok) == 1 && WORKER_WORD(runs) == 2 &&
-                  WORKER_WORD(model_ok[3]) == 2,
+    SIM_CHECK(IO_WORD(cache_hits) == 1 && IO_MODEL_WORD(3, model_ok) == 1 &&
+                  IO_MODEL_WORD(3, model_cache_hits) == 1 &&
+                  IO_MODEL_WORD(3, model_cache_misses) == 2 && IO_WORD(requests_ok) == 1 &&
+                  WORKER_WORD(runs) == 2 && WORKER_MODEL_WORD(3, model_ok) == 2,
               "other words");
-    SIM_CHECK(IO_WORD(model_cache_miss_ns[3]) > 0 && IO_WORD(model_ok_ns[3]) == row.total_ns,
+    SIM_CHECK(IO_MODEL_WORD(3, model_cache_miss_ns) > 0 &&
+                  IO_MODEL_WORD(3, model_ok_ns) == row.total_ns,
               "other times");
 }
 

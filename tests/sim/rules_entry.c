@@ -228,8 +228,8 @@ static void late_in_the_queue(void) {
         (void)talk_gets(&two, id, LM_STATUS_DEADLINE);
         (void)talk_gets(&one, id, LM_STATUS_OK);
         if (id == 2)
-            SIM_CHECK(WORKER_WORD(requests_expired) == 1 && WORKER_WORD(model_expired[0]) == 1 &&
-                          IO_WORD(requests_late) == 0,
+            SIM_CHECK(WORKER_WORD(requests_expired) == 1 &&
+                          WORKER_MODEL_WORD(0, model_expired) == 1 && IO_WORD(requests_late) == 0,
                       "other words");
         pass(SIM_S);
         learn(3, 1, SIM_US);
@@ -323,7 +323,7 @@ static void rates(void) {
     talk_asks(&one, &(struct ask){.id = 23});
     (void)talk_gets(&one, 23, LM_STATUS_OK);
     SIM_CHECK(IO_WORD(requests_limited) == 3 && IO_WORD(requests_refused) == 3 &&
-                  IO_WORD(model_refused[0]) == 2 && IO_WORD(model_refused[3]) == 1,
+                  IO_MODEL_WORD(0, model_refused) == 2 && IO_MODEL_WORD(3, model_refused) == 1,
               "other words");
 }
 

@@ -75,19 +75,20 @@ static void a_model_that_lies(void) {
     runtime_lies_ns = 300 * SIM_MS;
     SIM_CHECK(ask_many(0, 40) == 0, "a worker ran what is short");
     near_ns("the first one", wait_beside_a_lie(0), 300 * SIM_MS, SIM_MS);
-    SIM_CHECK(IO_WORD(model_own[0]) == 41, "other words");
+    SIM_CHECK(IO_MODEL_WORD(0, model_own) == 41, "other words");
     for (int n = 0; n < 5; n++) {
         near_ns("a later one", wait_beside_a_lie(0), 0, SIM_MS);
         SIM_CHECK(ask_many(0, 100) == 100, "the I/O thread runs it again");
     }
     pass(SIM_S);
-    SIM_CHECK(IO_WORD(model_own[0]) == 41, "other words");
-    near_ns("what is known of it", IO_WORD(model_long_run_us[0]) * SIM_US, 300 * SIM_MS, SIM_MS);
-    SIM_CHECK(ask_many(3, 10) == 0 && IO_WORD(model_long_run_us[3]) == 0,
+    SIM_CHECK(IO_MODEL_WORD(0, model_own) == 41, "other words");
+    near_ns("what is known of it", IO_MODEL_WORD(0, model_long_run_us) * SIM_US, 300 * SIM_MS,
+            SIM_MS);
+    SIM_CHECK(ask_many(3, 10) == 0 && IO_MODEL_WORD(3, model_long_run_us) == 0,
               "another model's Runs count");
     for (int n = 0; n < 2; n++) near_ns("what is set", wait_beside_a_lie(2), 300 * SIM_MS, SIM_MS);
     pass(SIM_S);
-    SIM_CHECK(IO_WORD(model_long_run_us[2]) == 0, "what is set is judged");
+    SIM_CHECK(IO_MODEL_WORD(2, model_long_run_us) == 0, "what is set is judged");
 }
 
 /* Many are here before the first one shows what they take. */
@@ -154,7 +155,7 @@ static void a_core_that_is_taken(void) {
         runtime_loses_ns = 0;
         (void)ask_many(0, 100);
     }
-    SIM_CHECK(ask_many(0, 10) == 0 && IO_WORD(model_long_run_us[0]) == 0,
+    SIM_CHECK(ask_many(0, 10) == 0 && IO_MODEL_WORD(0, model_long_run_us) == 0,
               "a worker runs the model of a thread that lost its core");
 }
 

@@ -328,7 +328,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_stats_header, model_histogram_buckets),
     FIELD(lumen_stats_header, model_histogram_sub_bits),
     FIELD(lumen_stats_header, model_histogram_unit_bits),
-    FIELD(lumen_stats_header, model_histogram_stride),
+    FIELD(lumen_stats_header, model_stride),
     FIELD(lumen_stats_header, experts_offset),
     FIELD(lumen_stats_header, experts_max),
     FIELD(lumen_stats_header, naming),

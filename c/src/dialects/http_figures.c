@@ -31,7 +31,7 @@ struct figures {
 };
 
 static void add_total(struct figures *figures, const struct lm_stats_block *stats, uint32_t model) {
-    const struct lm_model_histogram *total = &stats->models[model][LM_MODEL_STAGE_TOTAL];
+    const struct lm_model_histogram *total = &stats->models[model].stages[LM_MODEL_STAGE_TOTAL];
     for (uint32_t b = 0; b < LM_MODEL_HISTOGRAM_BUCKETS; b++)
         figures->latency[b] += lm_load_relaxed_u64(&total->buckets[b]); /* relaxed: a counter */
 }
@@ -41,19 +41,19 @@ static void sum(const struct lm_shared *shared, uint32_t model, struct figures *
     /* relaxed: counters of other threads, each read whole */
     for (uint32_t i = 0; i < shared->io_count; i++) {
         const struct lm_stats_block *stats = shared->ios[i].stats;
-        figures->refused += lm_load_relaxed_u64(&stats->io.model_refused[model]) +
-                            lm_load_relaxed_u64(&stats->io.model_unfit[model]) +
-                            lm_load_relaxed_u64(&stats->io.model_bad[model]);
-        figures->answered += lm_load_relaxed_u64(&stats->io.model_ok[model]);
+        figures->refused += lm_load_relaxed_u64(&stats->models[model].io.model_refused) +
+                            lm_load_relaxed_u64(&stats->models[model].io.model_unfit) +
+                            lm_load_relaxed_u64(&stats->models[model].io.model_bad);
+        figures->answered += lm_load_relaxed_u64(&stats->models[model].io.model_ok);
         add_total(figures, stats, model);
     }
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
         const struct lm_stats_block *stats = shared->workers[w].stats;
-        figures->answered += lm_load_relaxed_u64(&stats->worker.model_ok[model]);
-        figures->failed += lm_load_relaxed_u64(&stats->worker.model_failed[model]);
-        figures->refused += lm_load_relaxed_u64(&stats->worker.model_expired[model]) +
-                            lm_load_relaxed_u64(&stats->worker.model_unfit[model]);
-        const struct lm_model_histogram *stages = stats->models[model];
+        figures->answered += lm_load_relaxed_u64(&stats->models[model].worker.model_ok);
+        figures->failed += lm_load_relaxed_u64(&stats->models[model].worker.model_failed);
+        figures->refused += lm_load_relaxed_u64(&stats->models[model].worker.model_expired) +
+                            lm_load_relaxed_u64(&stats->models[model].worker.model_unfit);
+        const struct lm_model_histogram *stages = stats->models[model].stages;
         figures->queue_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_QUEUE].sum_ns);
         figures->infer_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_INFER].sum_ns);
         add_total(figures, stats, model);

@@ -52,20 +52,21 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
     const uint32_t model = served->index;
     *stats = (struct lm_oip_model_stats){.name = served->base, .version = served->version};
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
-        const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
+        const struct lm_worker_model_counters *from =
+            &shared->workers[w].stats->models[model].worker;
         /* relaxed: counters of another thread */
-        uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[model]);
+        uint64_t last = lm_load_relaxed_u64(&from->model_last_ms);
         if (last > stats->last_inference_ms) stats->last_inference_ms = last;
-        stats->ok += lm_load_relaxed_u64(&from->model_ok[model]);
-        stats->failed += lm_load_relaxed_u64(&from->model_failed[model]);
-        stats->ok_ns += lm_load_relaxed_u64(&from->model_ok_ns[model]);
-        stats->failed_ns += lm_load_relaxed_u64(&from->model_failed_ns[model]);
-        stats->queue_ns += lm_load_relaxed_u64(&from->model_queue_ns[model]);
-        stats->input_ns += lm_load_relaxed_u64(&from->model_preprocess_ns[model]);
-        stats->infer_ns += lm_load_relaxed_u64(&from->model_infer_ns[model]);
-        stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns[model]);
-        stats->rows += lm_load_relaxed_u64(&from->model_rows[model]);
-        stats->runs += lm_load_relaxed_u64(&from->model_runs[model]);
+        stats->ok += lm_load_relaxed_u64(&from->model_ok);
+        stats->failed += lm_load_relaxed_u64(&from->model_failed);
+        stats->ok_ns += lm_load_relaxed_u64(&from->model_ok_ns);
+        stats->failed_ns += lm_load_relaxed_u64(&from->model_failed_ns);
+        stats->queue_ns += lm_load_relaxed_u64(&from->model_queue_ns);
+        stats->input_ns += lm_load_relaxed_u64(&from->model_preprocess_ns);
+        stats->infer_ns += lm_load_relaxed_u64(&from->model_infer_ns);
+        stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns);
+        stats->rows += lm_load_relaxed_u64(&from->model_rows);
+        stats->runs += lm_load_relaxed_u64(&from->model_runs);
         for (uint32_t b = 0; shared->workers[w].batch_counts && b < LM_BATCH_SIZES; b++) {
             const struct lm_batch_count *count = &shared->workers[w].batch_counts[model][b];
             const struct lm_oip_batch batch = {
@@ -79,13 +80,13 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
         }
     }
     for (uint32_t i = 0; i < shared->io_count; i++) {
-        const struct lm_io_counters *from = &shared->ios[i].stats->io;
+        const struct lm_io_model_counters *from = &shared->ios[i].stats->models[model].io;
         /* relaxed: counters of another thread */
-        stats->hits += lm_load_relaxed_u64(&from->model_cache_hits[model]);
-        stats->misses += lm_load_relaxed_u64(&from->model_cache_misses[model]);
-        stats->hits_ns += lm_load_relaxed_u64(&from->model_ok_ns[model]);
-        stats->hit_ns += lm_load_relaxed_u64(&from->model_cache_hit_ns[model]);
-        stats->miss_ns += lm_load_relaxed_u64(&from->model_cache_miss_ns[model]);
+        stats->hits += lm_load_relaxed_u64(&from->model_cache_hits);
+        stats->misses += lm_load_relaxed_u64(&from->model_cache_misses);
+        stats->hits_ns += lm_load_relaxed_u64(&from->model_ok_ns);
+        stats->hit_ns += lm_load_relaxed_u64(&from->model_cache_hit_ns);
+        stats->miss_ns += lm_load_relaxed_u64(&from->model_cache_miss_ns);
     }
 }
 
@@ -100,13 +101,14 @@ static void add_steps(const struct lm_io *io, const struct lm_model *served,
         for (uint32_t s = 0; ensemble->steps && s < ensemble->steps->count; s++)
             times += ensemble->steps->steps[s].model->index == served->index;
         for (uint32_t w = 0; times && w < shared->bulk.answerers; w++) {
-            const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
+            const struct lm_worker_model_counters *from =
+                &shared->workers[w].stats->models[ensemble->index].worker;
             /* relaxed: counters of another thread, all of them */
-            uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[ensemble->index]);
+            uint64_t last = lm_load_relaxed_u64(&from->model_last_ms);
             if (last > stats->last_inference_ms) stats->last_inference_ms = last;
-            stats->ok += times * lm_load_relaxed_u64(&from->model_ok[ensemble->index]);
-            stats->rows += times * lm_load_relaxed_u64(&from->model_rows[ensemble->index]);
-            stats->runs += times * lm_load_relaxed_u64(&from->model_runs[ensemble->index]);
+            stats->ok += times * lm_load_relaxed_u64(&from->model_ok);
+            stats->rows += times * lm_load_relaxed_u64(&from->model_rows);
+            stats->runs += times * lm_load_relaxed_u64(&from->model_runs);
         }
     }
 }

@@ -104,7 +104,7 @@ static bool begin_there(struct lm_io *io, struct lm_connection *client, struct l
         return false;
     }
     lm_add_single_writer_u64(&io->stats->io.upstream_requests, 1);
-    lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
+    lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_queued, 1);
     return true;
 }
 

@@ -43,15 +43,15 @@ static void record(struct lm_io *io, const struct lm_request *request, lm_atomic
                    bool is_sent) {
     struct lm_io_counters *counters = &io->stats->io;
     struct lm_histogram *stages = io->stats->stages;
-    const uint32_t m = request->model->index;
-    struct lm_model_histogram *of_model = io->stats->models[m];
+    struct lm_model_row *row = &io->stats->models[request->model->index];
+    struct lm_model_histogram *of_model = row->stages;
     const uint64_t now_ns = lm_now_ns(), total_ns = now_ns - request->started_ns;
     const uint64_t queue_ns = request->popped_ns - request->received_ns;
     const uint64_t infer_ns = request->inferred_ns - request->preprocessed_ns;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
     /* relaxed: a gauge */
-    lm_store_relaxed_u64(&counters->model_last_ms[m],
+    lm_store_relaxed_u64(&row->io.model_last_ms,
                          (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
     lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
     lm_histogram_record(&stages[LM_STAGE_QUEUE], queue_ns);
@@ -66,16 +66,16 @@ static void record(struct lm_io *io, const struct lm_request *request, lm_atomic
     }
     lm_add_single_writer_u64(as, 1);
     if (as != &counters->upstream_ok) {
-        lm_add_single_writer_u64(&counters->model_failed[m], 1);
-        lm_add_single_writer_u64(&counters->model_failed_ns[m], total_ns);
+        lm_add_single_writer_u64(&row->io.model_failed, 1);
+        lm_add_single_writer_u64(&row->io.model_failed_ns, total_ns);
         return;
     }
     lm_add_single_writer_u64(&counters->requests_ok, 1);
-    lm_add_single_writer_u64(&counters->model_ok[m], 1);
-    lm_add_single_writer_u64(&counters->model_ok_ns[m], total_ns);
-    lm_add_single_writer_u64(&counters->model_queue_ns[m], queue_ns);
-    lm_add_single_writer_u64(&counters->model_infer_ns[m], infer_ns);
-    lm_add_single_writer_u64(&counters->model_send_ns[m], now_ns - request->inferred_ns);
+    lm_add_single_writer_u64(&row->io.model_ok, 1);
+    lm_add_single_writer_u64(&row->io.model_ok_ns, total_ns);
+    lm_add_single_writer_u64(&row->io.model_queue_ns, queue_ns);
+    lm_add_single_writer_u64(&row->io.model_infer_ns, infer_ns);
+    lm_add_single_writer_u64(&row->io.model_send_ns, now_ns - request->inferred_ns);
 }
 
 /* Its place in the table changes as others come and go, and what is counted in it goes along. */
@@ -247,7 +247,7 @@ static void leave(struct lm_io *io, uint32_t slot) {
     struct lm_request *request = &io->requests[slot];
     lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     lm_add_single_writer_u64(&io->stats->io.upstream_gone, 1);
-    lm_add_single_writer_u64(&io->stats->io.model_gone[request->model->index], 1);
+    lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_gone, 1);
     if (lm_exchange_of(io, slot)->is_sent) lm_upstream_settle(io, slot);
     end(io, slot);
     lm_slots_release(io, request);

@@ -112,7 +112,7 @@ void lm_answers_keep(struct lm_io *io, struct lm_request *request) {
     struct lm_response_cache *cache = &io->answers->entries;
     const uint64_t began_ns = lm_now_ns();
     keep(cache, request);
-    lm_add_single_writer_u64(&io->stats->io.model_cache_miss_ns[request->model->index],
+    lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_cache_miss_ns,
                              lm_now_ns() - began_ns);
     /* relaxed: own words */
     lm_store_relaxed_u64(&io->stats->io.cache_evictions, cache->evictions);

@@ -137,21 +137,21 @@ static void record(struct lm_io *io, const struct lm_request *request, uint64_t 
     if (request->status == LM_STATUS_OK) {
         lm_add_single_writer_u64(&stats->io.requests_ok, 1);
         lm_add_single_writer_u64(&stats->io.cache_hits, 1);
-        lm_add_single_writer_u64(&stats->io.model_ok[model], 1);
-        lm_add_single_writer_u64(&stats->io.model_ok_ns[model], total_ns);
-        lm_add_single_writer_u64(&stats->io.model_cache_hits[model], 1);
-        lm_add_single_writer_u64(&stats->io.model_cache_hit_ns[model],
+        lm_add_single_writer_u64(&stats->models[model].io.model_ok, 1);
+        lm_add_single_writer_u64(&stats->models[model].io.model_ok_ns, total_ns);
+        lm_add_single_writer_u64(&stats->models[model].io.model_cache_hits, 1);
+        lm_add_single_writer_u64(&stats->models[model].io.model_cache_hit_ns,
                                  request->inferred_ns - began_ns);
     } else { /* the outputs do not fit the form that was asked for */
         lm_refusal_count(io, (enum lm_status)request->status, LM_NO_MODEL);
-        lm_add_single_writer_u64(&stats->io.model_unfit[model], 1);
+        lm_add_single_writer_u64(&stats->models[model].io.model_unfit, 1);
     }
     lm_histogram_record(&stats->stages[LM_STAGE_RECEIVE],
                         request->received_ns - request->started_ns);
     if (request->outcome == LM_OUTCOME_SENT) { /* else it is recorded with the rest of it */
         lm_histogram_record(&stats->stages[LM_STAGE_SEND], now_ns - request->inferred_ns);
         lm_histogram_record(&stats->stages[LM_STAGE_TOTAL], total_ns);
-        lm_model_histogram_record(&stats->models[model][LM_MODEL_STAGE_TOTAL], total_ns);
+        lm_model_histogram_record(&stats->models[model].stages[LM_MODEL_STAGE_TOTAL], total_ns);
     }
     lm_access_log_own(io, request,
                       &(struct lm_access_own){.kind = LUMEN_SPAN_KEPT, .sent_ns = now_ns});
@@ -212,8 +212,8 @@ static bool look_up(struct lm_io *io, struct lm_request *request) {
     }
     request->keeping.wanted = true;
     lm_add_single_writer_u64(&io->stats->io.cache_misses, 1);
-    lm_add_single_writer_u64(&io->stats->io.model_cache_misses[request->model->index], 1);
-    lm_add_single_writer_u64(&io->stats->io.model_cache_miss_ns[request->model->index],
+    lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_cache_misses, 1);
+    lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_cache_miss_ns,
                              lm_now_ns() - began_ns);
     return false;
 }

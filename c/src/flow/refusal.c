@@ -42,6 +42,6 @@ void lm_refusal_count(struct lm_io *io, enum lm_status status, uint32_t model) {
     lm_add_single_writer_u64(is_error ? &counters->requests_error : &counters->requests_refused, 1);
     lm_add_single_writer_u64(reason_of(counters, status), 1);
     if (!lm_model_set_find(io->models, model) || status == LM_STATUS_UNAUTHORISED) return;
-    lm_add_single_writer_u64(
-        is_error ? &counters->model_bad[model] : &counters->model_refused[model], 1);
+    struct lm_io_model_counters *of_model = &io->stats->models[model].io;
+    lm_add_single_writer_u64(is_error ? &of_model->model_bad : &of_model->model_refused, 1);
 }

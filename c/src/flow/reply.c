@@ -274,8 +274,9 @@ void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion
         uint64_t now = lm_now_ns();
         lm_histogram_record(&io->stats->stages[LM_STAGE_SEND], now - request->inferred_ns);
         lm_histogram_record(&io->stats->stages[LM_STAGE_TOTAL], now - request->started_ns);
-        lm_model_histogram_record(&io->stats->models[request->model->index][LM_MODEL_STAGE_TOTAL],
-                                  now - request->started_ns);
+        lm_model_histogram_record(
+            &io->stats->models[request->model->index].stages[LM_MODEL_STAGE_TOTAL],
+            now - request->started_ns);
     }
     connection->sending = LM_NO_SLOT;
     give_token(connection);

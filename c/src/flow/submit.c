@@ -59,7 +59,7 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
     if (request->model->text && io->shared->bulk.count && request->payload_bytes > LM_BULK_BYTES)
         lm_estimate_suspend(io, request);
     request->with_worker = true;
-    lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
+    lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_queued, 1);
     request->received_ns = lm_now_ns();
     if (!lm_answers_take(io, request)) lm_submit_run(io, request);
 }

@@ -20,23 +20,23 @@
 #define WORKER_FIELD(field, field_kind)                                                            \
     {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, worker.field), 1, \
      LUMEN_ROLE_WORKER},
-#define IO_MODEL_FIELD(field, field_kind)                                                   \
-    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, io.field), \
-     LUMEN_MODELS_MAX, LUMEN_ROLE_IO},
-#define MODEL_FIELD_AT(name, member, field_kind)                                        \
-    {name, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, member), \
-     LUMEN_MODELS_MAX, LUMEN_ROLE_WORKER},
-#define MODEL_FIELD(field, field_kind) MODEL_FIELD_AT(#field, worker.field, field_kind)
+#define MODEL_FIELD_AT(name, member, field_kind, role) \
+    {name, LUMEN_FIELD_MODEL_##field_kind,             \
+     (uint32_t)offsetof(struct lm_stats_block, models[0].member), 1, role},
+#define IO_MODEL_FIELD(field, field_kind) \
+    MODEL_FIELD_AT(#field, io.field, field_kind, LUMEN_ROLE_IO)
+#define MODEL_FIELD(field, field_kind) \
+    MODEL_FIELD_AT(#field, worker.field, field_kind, LUMEN_ROLE_WORKER)
 #define STAGE_FIELD(name, stage)                                                            \
     {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), \
      LM_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
-#define MODEL_STAGE_FIELD(name, stage)                                                            \
-    {name, LUMEN_FIELD_MODEL_HISTOGRAM,                                                           \
-     (uint32_t)offsetof(struct lm_stats_block, models[0][stage]), 1 + LM_MODEL_HISTOGRAM_BUCKETS, \
-     LUMEN_ROLE_BOTH},
+#define MODEL_STAGE_FIELD(name, stage)                                   \
+    {name, LUMEN_FIELD_MODEL_HISTOGRAM,                                  \
+     (uint32_t)offsetof(struct lm_stats_block, models[0].stages[stage]), \
+     1 + LM_MODEL_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
 
 #define EXPERT_FIELD(place) \
-    MODEL_FIELD_AT("model_expert_" #place, worker.model_experts[place], COUNTER)
+    MODEL_FIELD_AT("model_expert_" #place, worker.model_experts[place], COUNTER, LUMEN_ROLE_WORKER)
 
 static const lumen_stats_field fields[] = {
     LM_IO_FIELDS(IO_FIELD) LM_WORKER_FIELDS(WORKER_FIELD) LM_IO_MODEL_FIELDS(IO_MODEL_FIELD)
@@ -214,7 +214,7 @@ static void write_header(struct lm_stats *stats, const lumen_stats_header *layou
     header->model_histogram_buckets = LM_MODEL_HISTOGRAM_BUCKETS;
     header->model_histogram_sub_bits = LM_MODEL_HISTOGRAM_SUB_BITS;
     header->model_histogram_unit_bits = LM_MODEL_HISTOGRAM_UNIT_BITS;
-    header->model_histogram_stride = sizeof(struct lm_model_histogram[LM_MODEL_STAGE_COUNT]);
+    header->model_stride = sizeof(struct lm_model_row);
     header->start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     uint64_t magic;
     memcpy(&magic, LUMEN_STATS_MAGIC, sizeof magic);
@@ -268,19 +268,20 @@ int lm_stats_add_model(struct lm_stats *stats, const char *name) {
 
 /* relaxed, all of them: whoever wrote the words has left the model (L2 in flow/reload.c), and
  * readers look at `naming` */
-#define CLEAR_IO(field, kind) lm_store_relaxed_u64(&block->io.field[model], 0);
-#define CLEAR_WORKER(field, kind) lm_store_relaxed_u64(&block->worker.field[model], 0);
+#define CLEAR_IO(field, kind) lm_store_relaxed_u64(&row->io.field, 0);
+#define CLEAR_WORKER(field, kind) lm_store_relaxed_u64(&row->worker.field, 0);
 
 static void clear_row(struct lm_stats_block *block, uint32_t model) {
+    struct lm_model_row *row = &block->models[model];
     if (block->head.role == LUMEN_ROLE_IO) {
         LM_IO_MODEL_FIELDS(CLEAR_IO)
     } else {
         LM_MODEL_FIELDS(CLEAR_WORKER)
         for (uint32_t e = 0; e < LUMEN_EXPERTS_MAX; e++)
-            lm_store_relaxed_u64(&block->worker.model_experts[e][model], 0); /* relaxed: as above */
+            lm_store_relaxed_u64(&row->worker.model_experts[e], 0); /* relaxed: as above */
     }
     for (uint32_t s = 0; s < LM_MODEL_STAGE_COUNT; s++) {
-        struct lm_model_histogram *times = &block->models[model][s];
+        struct lm_model_histogram *times = &row->stages[s];
         lm_store_relaxed_u64(&times->sum_ns, 0); /* relaxed: as above */
         for (uint32_t b = 0; b < LM_MODEL_HISTOGRAM_BUCKETS; b++)
             lm_store_relaxed_u64(&times->buckets[b], 0); /* relaxed: as above */

@@ -168,16 +168,29 @@ enum lm_model_stage {
     X(model_long_run_us, GAUGE) /* of a Run after which none does; 0: none; the first one's */
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;
-#define LM_STATS_MODEL_MEMBER(name, kind) lm_atomic_u64 name[LUMEN_MODELS_MAX];
 struct lm_io_counters {
     LM_IO_FIELDS(LM_STATS_MEMBER)
-    LM_IO_MODEL_FIELDS(LM_STATS_MODEL_MEMBER)
 };
 struct lm_worker_counters {
     LM_WORKER_FIELDS(LM_STATS_MEMBER)
-    LM_MODEL_FIELDS(LM_STATS_MODEL_MEMBER)
+};
+struct lm_io_model_counters {
+    LM_IO_MODEL_FIELDS(LM_STATS_MEMBER)
+};
+struct lm_worker_model_counters {
+    LM_MODEL_FIELDS(LM_STATS_MEMBER)
     /* model_ok of a virtual model, by the expert that answered. */
-    lm_atomic_u64 model_experts[LUMEN_EXPERTS_MAX][LUMEN_MODELS_MAX];
+    lm_atomic_u64 model_experts[LUMEN_EXPERTS_MAX];
+};
+
+/* All that one thread counts of one model, side by side: a request touches few lines and one page,
+ * however many models there are. */
+struct lm_model_row {
+    union {
+        LM_CACHE_ALIGNED struct lm_io_model_counters io;
+        struct lm_worker_model_counters worker;
+    };
+    struct lm_model_histogram stages[LM_MODEL_STAGE_COUNT];
 };
 
 struct lm_stats_block {
@@ -188,7 +201,7 @@ struct lm_stats_block {
     };
     struct lm_histogram stages[LM_STAGE_COUNT];
     /* The last member: of models that there are not yet, the file has no pages. */
-    struct lm_model_histogram models[LUMEN_MODELS_MAX][LM_MODEL_STAGE_COUNT];
+    struct lm_model_row models[LUMEN_MODELS_MAX];
 };
 
 struct lm_stats {

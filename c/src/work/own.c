@@ -35,7 +35,7 @@ static uint32_t take(struct lm_io *io, uint32_t *jobs) {
     while (count < model->batch_size && lm_spsc_peek(&io->own, &next) &&
            model_of(io, next) == model)
         (void)lm_spsc_pop(&io->own, &jobs[count++]);
-    lm_add_single_writer_u64(&io->stats->io.model_own[model->index], count);
+    lm_add_single_writer_u64(&io->stats->models[model->index].io.model_own, count);
     return count;
 }
 

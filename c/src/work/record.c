@@ -18,17 +18,16 @@ static uint32_t count_tokens(const struct lm_request *request) {
 
 void lm_record_status(struct lm_worker *worker, struct lm_request *request) {
     struct lm_worker_counters *counters = &worker->stats->worker;
-    uint32_t model = request->model->index;
+    struct lm_worker_model_counters *model = &worker->stats->models[request->model->index].worker;
     if (request->status == LM_STATUS_OVERLOADED) {
         lm_add_single_writer_u64(&counters->requests_overloaded, 1);
-        lm_add_single_writer_u64(&counters->model_unfit[model], 1);
+        lm_add_single_writer_u64(&model->model_unfit, 1);
         return;
     }
     if (request->status != LM_STATUS_OK) {
         bool failed = request->status == LM_STATUS_INFERENCE_FAILED;
         lm_add_single_writer_u64(&counters->requests_error, 1);
-        lm_add_single_writer_u64(
-            failed ? &counters->model_failed[model] : &counters->model_unfit[model], 1);
+        lm_add_single_writer_u64(failed ? &model->model_failed : &model->model_unfit, 1);
         if (failed) return;
         bool large = request->status == LM_STATUS_TOO_LARGE;
         lm_add_single_writer_u64(large ? &counters->requests_too_large : &counters->requests_bad,
@@ -36,21 +35,20 @@ void lm_record_status(struct lm_worker *worker, struct lm_request *request) {
         return;
     }
     lm_add_single_writer_u64(&counters->requests_ok, 1);
-    lm_add_single_writer_u64(&counters->model_ok[model], 1);
+    lm_add_single_writer_u64(&model->model_ok, 1);
     lm_add_single_writer_u64(&counters->rows, request->sizes.rows);
-    lm_add_single_writer_u64(&counters->model_rows[model], request->sizes.rows);
+    lm_add_single_writer_u64(&model->model_rows, request->sizes.rows);
     if (request->model->text) {
         request->tokens = count_tokens(request);
-        lm_add_single_writer_u64(&counters->model_tokens[model], request->tokens);
+        lm_add_single_writer_u64(&model->model_tokens, request->tokens);
         lm_slots_settle(request, request->tokens); /* before its client may ask again */
     }
-    if (request->expert)
-        lm_add_single_writer_u64(&counters->model_experts[request->expert_at][model], 1);
+    if (request->expert) lm_add_single_writer_u64(&model->model_experts[request->expert_at], 1);
 }
 
 void lm_record_run(struct lm_worker *worker, const struct lm_model *model) {
     lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
-    lm_add_single_writer_u64(&worker->stats->worker.model_runs[model->index], 1);
+    lm_add_single_writer_u64(&worker->stats->models[model->index].worker.model_runs, 1);
 }
 
 /* Of an ensemble's request that is recorded: a span of each step, below the request's. */
@@ -126,30 +124,29 @@ static void record_batch(struct lm_worker *worker, const struct lm_request *requ
 /* The model's share of the times; `sent_ns` also where the I/O thread sends what is left. */
 static void record_model(struct lm_worker *worker, const struct lm_request *request,
                          uint64_t sent_ns) {
-    struct lm_worker_counters *counters = &worker->stats->worker;
-    uint32_t m = request->model->index;
+    struct lm_worker_model_counters *counters =
+        &worker->stats->models[request->model->index].worker;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
     /* relaxed: a gauge */
-    lm_store_relaxed_u64(&counters->model_last_ms[m],
+    lm_store_relaxed_u64(&counters->model_last_ms,
                          (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
     if (request->status == LM_STATUS_INFERENCE_FAILED)
-        lm_add_single_writer_u64(&counters->model_failed_ns[m], sent_ns - request->started_ns);
+        lm_add_single_writer_u64(&counters->model_failed_ns, sent_ns - request->started_ns);
     if (request->status != LM_STATUS_OK) return;
-    lm_add_single_writer_u64(&counters->model_ok_ns[m], sent_ns - request->started_ns);
-    lm_add_single_writer_u64(&counters->model_queue_ns[m],
-                             request->popped_ns - request->received_ns);
-    lm_add_single_writer_u64(&counters->model_preprocess_ns[m],
+    lm_add_single_writer_u64(&counters->model_ok_ns, sent_ns - request->started_ns);
+    lm_add_single_writer_u64(&counters->model_queue_ns, request->popped_ns - request->received_ns);
+    lm_add_single_writer_u64(&counters->model_preprocess_ns,
                              request->preprocessed_ns - request->popped_ns);
-    lm_add_single_writer_u64(&counters->model_infer_ns[m],
+    lm_add_single_writer_u64(&counters->model_infer_ns,
                              request->inferred_ns - request->preprocessed_ns);
-    lm_add_single_writer_u64(&counters->model_send_ns[m], sent_ns - request->inferred_ns);
+    lm_add_single_writer_u64(&counters->model_send_ns, sent_ns - request->inferred_ns);
 }
 
 static void record_stages(struct lm_worker *worker, const struct lm_request *request,
                           uint64_t sent_ns) {
     struct lm_histogram *stages = worker->stats->stages;
-    struct lm_model_histogram *of_model = worker->stats->models[request->model->index];
+    struct lm_model_histogram *of_model = worker->stats->models[request->model->index].stages;
     lm_model_histogram_record(&of_model[LM_MODEL_STAGE_QUEUE],
                               request->popped_ns - request->received_ns);
     lm_model_histogram_record(&of_model[LM_MODEL_STAGE_INFER],

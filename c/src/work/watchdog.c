@@ -15,7 +15,7 @@ static void answer_overdue(struct lm_io *io, struct lm_request *request) {
     request->with_worker = false;
     connection->in_flight--;
     lm_refusal_count(io, LM_STATUS_DEADLINE, request->model->index);
-    lm_add_single_writer_u64(&io->stats->io.model_overdue[request->model->index], 1);
+    lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_overdue, 1);
     lm_connection_mark(io, connection);
     if (lm_load_relaxed_u32(&connection->gone)) return; /* relaxed: written by this thread */
     lm_request_dialect(request)->answer(io, connection, request, LM_STATUS_DEADLINE, why);
@@ -49,10 +49,10 @@ static void count_for_all(struct lm_io *io) {
     for (uint32_t m = 0; io->index == 0 && m < io->models->count; m++) {
         const struct lm_model *model = io->models->models[m];
         /* relaxed, all: a counter, a gauge */
-        lm_store_relaxed_u64(&io->stats->io.model_long_run_us[model->index],
+        lm_store_relaxed_u64(&io->stats->models[model->index].io.model_long_run_us,
                              lm_model_long_run_us(model));
         if (model->process)
-            lm_store_relaxed_u64(&io->stats->io.model_restarts[model->index],
+            lm_store_relaxed_u64(&io->stats->models[model->index].io.model_restarts,
                                  lm_process_number(model->process) - 1);
     }
 }

@@ -56,7 +56,7 @@ static void expire(struct lm_worker *worker, struct lm_request *request) {
     }
     lm_worker_compose_error(request, LM_STATUS_DEADLINE, text);
     lm_add_single_writer_u64(&worker->stats->worker.requests_expired, 1);
-    lm_add_single_writer_u64(&worker->stats->worker.model_expired[request->model->index], 1);
+    lm_add_single_writer_u64(&worker->stats->models[request->model->index].worker.model_expired, 1);
 }
 
 static void reply(struct lm_worker *worker, struct lm_request *request) {
@@ -100,7 +100,7 @@ static bool is_gone(struct lm_worker *worker, struct lm_request *request) {
     if (!lm_load_relaxed_u32(&connection->gone)) return false;
     if (!lm_worker_may_answer(request)) return true;
     lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
-    lm_add_single_writer_u64(&worker->stats->worker.model_gone[request->model->index], 1);
+    lm_add_single_writer_u64(&worker->stats->models[request->model->index].worker.model_gone, 1);
     request->outcome = LM_OUTCOME_DROPPED;
     return true;
 }
