@@ -281,9 +281,9 @@ def _read_block(
             word = int(_words(data, at + entry.offset, 1)[0])
             (gauges if is_gauge else counters)[entry.name] = word
     of_models = [entry for entry in own if entry.kind in _OF_MODELS]
-    rows, first = _model_rows(header, of_models, data, at)
+    rows, first = _model_rows(path, header, of_models, data, at)
     model_counters = _model_values(of_models, structs.FIELD_MODEL_COUNTER, names, rows, first)
-    _name_experts(model_counters, experts)
+    _name_experts(model_counters, names, experts)
     return ThreadStats(
         structs.ROLES[start.role],
         start.index,
@@ -300,6 +300,7 @@ def _read_block(
 
 
 def _model_rows(
+    path: Path,
     header: structs.LumenStatsHeader,
     of_models: list[_Field],
     data: npt.NDArray[np.uint8],
@@ -311,6 +312,8 @@ def _model_rows(
         return np.zeros((count, 0), np.uint64), 0
     first = min(entry.offset for entry in of_models)
     last = max(entry.offset + entry.count * 8 for entry in of_models)
+    if last - first > stride:
+        raise StatsError(f"{path} is damaged: the words of a model lie in two rows.")
     words = _words(data, at + first, ((count - 1) * stride + last - first) // 8)
     rows = np.zeros((count, stride // 8), np.uint64)
     rows.reshape(-1)[: len(words)] = words
@@ -332,13 +335,14 @@ def _model_values(
     }
 
 
-def _name_experts(counters: Values, experts: list[dict[str, str]]) -> None:
+def _name_experts(counters: Values, names: list[str], experts: list[dict[str, str]]) -> None:
     """Puts the experts' names in the place of their numbers; counters of none go."""
-    for values, of_place in zip(counters.values(), experts, strict=True):
+    for name, of_place in zip(names, experts, strict=True):
+        values = counters[name]
         keys = [key for key in values if key.startswith(_OF_EXPERT)]
         for place, count in [(key.removeprefix(_OF_EXPERT), values.pop(key)) for key in keys]:
-            if name := of_place.get(place):
-                values[EXPERT + name] = values.get(EXPERT + name, 0) + count
+            if expert := of_place.get(place):
+                values[EXPERT + expert] = values.get(EXPERT + expert, 0) + count
 
 
 def _model_histograms(
