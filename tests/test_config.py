@@ -172,7 +172,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_an_empty_file_has_no_models(tmp_path: Path) -> None:
     (line,) = problems(write(tmp_path, "# nothing\n"))
     assert line.endswith(
-        "models: expected a list of 1..64 models, each with a name and a path, found nothing"
+        "models: expected a list of 1..4096 models, each with a name and a path, found nothing"
     )
 
 
@@ -789,9 +789,9 @@ def test_a_free_dimension_with_two_sizes(tmp_path: Path) -> None:
 
 
 def test_lists_and_names_at_their_limits(tmp_path: Path) -> None:
-    models = [f"m{number}=x" for number in range(65)]
-    assert len(load(None, (), models[:64]).models) == 64
-    assert "a list of 1..64 models" in problems(None, models=tuple(models))[0]
+    models = [f"m{number}=x" for number in range(4097)]
+    assert len(load(None, (), models[:4096]).models) == 4096
+    assert "a list of 1..4096 models" in problems(None, models=tuple(models))[0]
     for count, most, entry in (
         ("hosts", 32, "h{number}.example"),
         ("keys", 256, "{{name: k{number}, sha256: '{number:064x}'}}"),

@@ -1046,3 +1046,18 @@ def test_a_server_that_has_ended_has_no_load() -> None:
 
     text = render(make_registry(snapshot, dataclasses.replace(FACTS, load=load)), "")[1]
     assert b"lumen_utilization" not in text
+
+
+def test_of_many_models_those_that_were_asked() -> None:
+    few = snapshot()
+    asked = next(iter(few.models.values()))
+    never = dict.fromkeys(asked, 0)
+    times = next(iter(few.model_histograms.values()))
+    for count, shown in ((64, 64), (65, 2)):
+        names = [f"m{number}" for number in range(count)]
+        models = {name: asked if name in ("m3", "m64") else never for name in names}
+        many = dataclasses.replace(few, models=models, model_histograms=dict.fromkeys(names, times))
+        text = render(make_registry(lambda many=many: many, FACTS), "")[1].decode()
+        assert text.count("nv_inference_request_success{") == min(shown, count)
+        assert ('model="m3"' in text, 'model="m5"' in text) == (True, count == 64)
+        assert ('lumen_model_duration_seconds_sum{model="m5"' in text) == (count == 64)

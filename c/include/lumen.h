@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 18u
+#define LUMEN_ABI_VERSION 19u
 
 enum {
     LUMEN_OK = 0,
@@ -94,7 +94,7 @@ enum {
     LUMEN_CONNECTIONS_MAX = 1048576,
     LUMEN_QUEUE_CAPACITY_MAX = 32768,
     LUMEN_BATCH_MAX = 256,
-    LUMEN_MODELS_MAX = 64,
+    LUMEN_MODELS_MAX = 4096,     /* at a time */
     LUMEN_EXPERTS_MAX = 8,       /* of a virtual model */
     LUMEN_STEPS_MAX = 16,        /* of an ensemble */
     LUMEN_WARMUPS_MAX = 64,      /* requests of a model */
@@ -115,11 +115,13 @@ enum {
 
 /* A client's key. Without any key nobody is asked for one. */
 typedef struct lumen_key_config {
-    const char *name;     /* for messages and metrics, 1..63 bytes */
-    uint8_t sha256[32];   /* of the token, which is nowhere kept; or of the certificate's name */
-    double rate;          /* requests a second; 0: no limit */
-    double token_rate;    /* tokens of texts a second; 0: no limit */
-    uint64_t models;      /* bit m: may use the m-th model added; all ones: every model */
+    const char *name;   /* for messages and metrics, 1..63 bytes */
+    uint8_t sha256[32]; /* of the token, which is nowhere kept; or of the certificate's name */
+    double rate;        /* requests a second; 0: no limit */
+    double token_rate;  /* tokens of texts a second; 0: no limit */
+    const char *const *models; /* names of those that it may use, with or without a version, also
+                                * of models that come later; NULL: every model */
+    uint32_t model_count;
     uint32_t burst;       /* requests at once, at least 1 where rate is set */
     uint32_t token_burst; /* the same of token_rate */
     uint32_t flags;       /* LUMEN_KEY_* */

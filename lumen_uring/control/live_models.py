@@ -204,7 +204,6 @@ class LiveModels:
         self.states.put(base, version, READY)
         if served is not None and served != version:
             self.states.put(base, served, UNAVAILABLE, UNLOADED)
-        self._give_rights()
         self._log("info", f"model {base}: version {version} is loaded")
         for note in dict.fromkeys(notes):
             self._log("info", f"model {model.name}: {note}")
@@ -330,16 +329,8 @@ class LiveModels:
             raise self._failed(entry.name, error, coming, str) from None
         finally:
             self._coming = None
-        self._give_rights()
         self.states.put(entry.name, 1, READY)
         self._log("info", f"model {entry.name}: loaded")
-
-    def _give_rights(self) -> None:
-        """A key may name a model that was not there when the keys were read, or one whose place in
-        the engine another one has now."""
-        with self._configuring:
-            if any(key.models != "all" for key in self._config.server.keys):
-                self._engine.reload(self._in_force())
 
     def _in_force(self) -> Config:
         return self._config.with_entries(self.models()).with_virtual(self.virtual())

@@ -110,12 +110,18 @@ class States:
     def failed(self) -> set[str]:
         """The names that the settings want and nobody can serve."""
         with self._lock:
-            return {name for name in self._wanted if not self._serves(name)}
+            return self._wanted - self._serving()
+
+    def _serving(self) -> set[str]:
+        """The names of which a version is served."""
+        return {
+            name
+            for (name, _version), one in self._states.items()
+            if one.state in (READY, UNLOADING)
+        }
 
     def _serves(self, name: str) -> bool:
-        return any(
-            key[0] == name and one.state in (READY, UNLOADING) for key, one in self._states.items()
-        )
+        return name in self._serving()
 
     def _forget_oldest(self) -> None:
         """Else each name that ever came would stay on the metrics page and in the index."""

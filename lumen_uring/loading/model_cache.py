@@ -31,6 +31,7 @@ _LABEL_BYTES_MAX: Final = 4 << 20
 _GRAPH_BYTES_MAX: Final = 1 << 31  # of a FlatBuffer, which ONNX Runtime's own format is
 _used: Final[set[str]] = set()  # of what this process has loaded: how its entries' names begin
 _LEFT_OVER_S: Final = 86_400  # nothing is written for so long
+_LISTINGS_SHARE: Final = 20  # of the time that is not spent on listing the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +224,46 @@ def used(place: CachePlace) -> None:
     Args:
         place: of its optimised graph.
     """
-    one = place.path or place.copy
-    if one is None:
-        return
-    start = one.name.partition("-")[0]
-    _used.add(start)
-    for entry in one.parent.glob(f"{start}-*"):
-        with suppress(OSError):
+    for entry in (place.path, place.copy):
+        if entry is None:
+            continue
+        _used.add(_start_of(entry))
+        with suppress(OSError):  # `trim` marks the others: a listing for each model is slow
             os.utime(entry)
+
+
+def _start_of(entry: Path) -> str:
+    """The model's digest, with which the names of all its entries begin."""
+    return entry.name.partition("-")[0]
+
+
+class Trimmer:
+    """Trims the cache after loads: where something came, and not more often than a listing of many
+    files is worth.
+
+    Args:
+        most_bytes: as of `trim`.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._next_s = 0.0
+        self._seen_ns = -1
+
+    def __call__(self) -> list[str]:
+        """After a load; returns as `trim`."""
+        try:
+            changed_ns = _cache().stat().st_mtime_ns
+        except (OSError, RuntimeError):
+            return []
+        begun_s = time.monotonic()
+        if changed_ns == self._seen_ns or begun_s < self._next_s:
+            return []
+        said = trim(self._most_bytes)
+        with suppress(OSError):
+            self._seen_ns = _cache().stat().st_mtime_ns
+        self._next_s = time.monotonic() + _LISTINGS_SHARE * (time.monotonic() - begun_s)
+        return said
 
 
 def trim(most_bytes: int) -> list[str]:
@@ -247,12 +280,15 @@ def trim(most_bytes: int) -> list[str]:
     found: list[tuple[float, int, Path]] = []
     with suppress(OSError, RuntimeError):  # no cache, or no home
         for entry in _cache().iterdir():
+            if _start_of(entry) in _used:
+                os.utime(entry, follow_symlinks=False)
             status = entry.lstat()
             if stat.S_ISREG(status.st_mode):
                 found.append((status.st_mtime, status.st_size, entry))
             elif stat.S_ISDIR(status.st_mode):
                 files = [path for path in entry.rglob("*") if path.is_file()]
                 found.append((status.st_mtime, sum(path.stat().st_size for path in files), entry))
+    kept = {entry.name for _time, _size, entry in found if _start_of(entry) in _used}
     left, gone = sum(size for _time, size, _entry in found), []
     for used_s, size, entry in sorted(found):
         is_left_over = entry.suffix == ".tmp" and used_s < time.time() - _LEFT_OVER_S
@@ -265,7 +301,7 @@ def trim(most_bytes: int) -> list[str]:
                 entry.unlink()
             gone.append(entry.name)
             left -= size
-    short = [name for name in gone if name.partition("-")[0] in _used]
+    short = [name for name in gone if name in kept]
     if not short:
         return []
     return [

@@ -5,7 +5,10 @@ Used by metrics/values.py, at each scrape.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 
 class CpuMeter:
@@ -50,3 +53,18 @@ def memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
         return values["MemTotal"], values["MemTotal"] - values["MemAvailable"]
     except (OSError, ValueError, KeyError, IndexError):
         return 0, 0
+
+
+def collect(meter: CpuMeter) -> Iterator[Metric]:
+    """The three figures, under Triton's names.
+
+    Args:
+        meter: since the last scrape.
+    """
+    total, used = memory_bytes()
+    for name, text, value in (
+        ("utilization", "CPU utilization rate [0.0 - 1.0]", meter.utilization()),
+        ("memory_total_bytes", "CPU total memory (RAM), in bytes", total),
+        ("memory_used_bytes", "CPU used memory (RAM), in bytes", used),
+    ):
+        yield GaugeMetricFamily(f"nv_cpu_{name}", text, value)

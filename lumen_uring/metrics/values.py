@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -26,10 +27,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from lumen_uring.control import states
-from lumen_uring.metrics import budgets, load, words
+from lumen_uring.metrics import budgets, load, machine, words
 from lumen_uring.metrics.exemplars import ALL_MODELS, Exemplars
 from lumen_uring.metrics.facts import Facts
-from lumen_uring.metrics.machine import CpuMeter, memory_bytes
+from lumen_uring.metrics.machine import CpuMeter
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.snapshot import EXPERT, Snapshot
 
@@ -42,7 +43,8 @@ _Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 _BOUNDS: Final = 35  # from 10 µs to 10 s, each 1.5 times the one before
 _FIRST_NS: Final = 10_000
 _LAST_NS: Final = 10_000_000_000
-# A page may hold the histograms of 64 models, so these have only two bounds per power of two.
+_ALWAYS_SHOWN_MAX: Final = 64  # models
+# A page may hold the histograms of many models, so these have only two bounds per power of two.
 _MODEL_FIRST_NS: Final = 1 << 14  # 16 µs
 _MODEL_LAST_NS: Final = 1 << 33  # 8.6 s
 _MODEL_BOUNDS_PER_OCTAVE: Final = 2
@@ -63,9 +65,9 @@ class ServerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus_client for each page."""
-        snapshot = self._source()
+        snapshot = _of_those_asked(self._source())
         yield from _triton(snapshot)
-        yield from self._machine()
+        yield from machine.collect(self._cpu)
         yield from _account(snapshot)
         yield from _counters(snapshot)
         yield _experts(snapshot)
@@ -75,15 +77,6 @@ class ServerCollector(Collector):
         yield from load.collect(self._facts.load)
         yield _expiries(self._facts)
         yield from budgets.collect(self._facts.budgets())
-
-    def _machine(self) -> Iterator[Metric]:
-        total, used = memory_bytes()
-        for name, text, value in (
-            ("utilization", "CPU utilization rate [0.0 - 1.0]", self._cpu.utilization()),
-            ("memory_total_bytes", "CPU total memory (RAM), in bytes", total),
-            ("memory_used_bytes", "CPU used memory (RAM), in bytes", used),
-        ):
-            yield GaugeMetricFamily(f"nv_cpu_{name}", text, value)
 
     def _server(self, snapshot: Snapshot) -> Iterator[Metric]:
         facts = self._facts
@@ -190,6 +183,21 @@ def render(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
         return OPENMETRICS, openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
     text: bytes = generate_latest(registry)
     return TEXT, words.TRITON_TYPE.sub(rb"\1 counter", text)
+
+
+def _of_those_asked(snapshot: Snapshot) -> Snapshot:
+    """Without the models that nobody has asked for yet, where there are many: a page with all of
+    theirs would take seconds to write."""
+    if len(snapshot.models) <= _ALWAYS_SHOWN_MAX:
+        return snapshot
+    asked = {model for model, values in snapshot.models.items() if any(values.values())}
+    return replace(
+        snapshot,
+        models={name: of for name, of in snapshot.models.items() if name in asked},
+        model_histograms={
+            name: of for name, of in snapshot.model_histograms.items() if name in asked
+        },
+    )
 
 
 def _named(model: str) -> tuple[str, str]:

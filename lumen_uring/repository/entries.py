@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from lumen_uring.errors import ConfigError
 from lumen_uring.repository import text_folder
 from lumen_uring.repository.files import FoundModel, Place
-from lumen_uring.repository.folders import find, of_versions
+from lumen_uring.repository.folders import find, find_named, of_versions
 from lumen_uring.repository.model_config import Asked, read
 from lumen_uring.repository.tree import Problems, from_json
 from lumen_uring.settings.broken import Broken
@@ -133,8 +133,8 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
     general: list[str] = []
     for text in [] if problems.lines else config.repository.paths:
         here = Problems()
-        models, _notes = find(Path(text).expanduser(), here, {} if said is None else {name: said})
-        found += [one for one in models if one.name == name]
+        instead = {} if said is None else {name: said}
+        found += find_named(Path(text).expanduser(), name, here, instead)
         # Other models of the folder may be wrong: that is not what was asked.
         wrong += here.of.get(name, [])
         general += here.general()

@@ -8,6 +8,7 @@ or folders of versions); folders of these, which is Triton's repository; one mod
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -66,6 +67,32 @@ def find(
     return models, place.notes
 
 
+def find_named(
+    path: Path, name: str, problems: Problems, instead: Mapping[str, Asked]
+) -> list[FoundModel]:
+    """Finds the models of a name: in the folder of that name, where the place is a folder of
+    models, or else among all of them. The name is compared with what is there, and never made a
+    path.
+
+    Args:
+        path: of a folder or a file.
+        name: of the model.
+        problems: takes what is wrong, by model; also with others of the place.
+        instead: by name, what takes the place of a folder's own config.pbtxt.
+    """
+    alone = Problems()
+    place = Place(path, alone)
+    found: list[FoundModel] | None = None
+    if path.is_dir() and _of_folder(place, path, instead, {}) is None:
+        for folder in (path / one for one in _names(path) if one == name):
+            if folder.is_dir() and place.holds(folder):
+                found = _of_folder(place, folder, instead, {})
+    if found and not alone.lines and all(one.name == name for one in found):
+        return found
+    models, _notes = find(path, problems, instead)
+    return [one for one in models if one.name == name]
+
+
 def _of_folder(
     place: Place, folder: Path, instead: Mapping[str, Asked], text: Mapping[str, Any]
 ) -> list[FoundModel] | None:
@@ -77,7 +104,7 @@ def _of_folder(
     if text_folder.is_one(folder):
         of_texts = text_folder.find(place, folder, text)
         return [] if of_texts is None else [of_texts]
-    has_versions = any(is_version(path.name) and path.is_dir() for path in _entries(folder))
+    has_versions = any(is_version(one) and (folder / one).is_dir() for one in _names(folder))
     if not has_versions and not (folder / CONFIG).is_file():
         return None
     name = folder.resolve().name if folder == place.root else folder.name
@@ -87,8 +114,12 @@ def _of_folder(
 
 
 def _entries(folder: Path) -> list[Path]:
+    return [folder / name for name in _names(folder)]
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        return list(folder.iterdir())
+        return os.listdir(folder)
     except OSError:
         return []  # Place.folders says so
 

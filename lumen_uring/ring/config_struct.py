@@ -32,7 +32,7 @@ from lumen_uring.settings.keys import KeyConfig, burst_of
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.origin import FORMATS
 from lumen_uring.settings.schema import PYTHON_SIDE, Config, EngineConfig, LogConfig, ServerConfig
-from lumen_uring.settings.types import U32_MAX, base_of
+from lumen_uring.settings.types import U32_MAX
 
 _LISTS: Final = {"hosts": ctypes.POINTER(c_char_p), "keys": ctypes.POINTER(structs.LumenKeyConfig)}
 
@@ -138,21 +138,16 @@ structs.LumenModelConfig._fields_ = [
 ]
 
 
-def native_config(
-    config: Config, runtime: Path, names: list[str] | None = None
-) -> structs.LumenConfig:
+def native_config(config: Config, runtime: Path) -> structs.LumenConfig:
     """lumen_config for these settings; it keeps alive what it points to.
 
     Args:
         config: checked settings.
         runtime: libonnxruntime.so.
-        names: of the models, each at its index, "" where none is; None: as the settings list them.
 
     Raises:
         EngineError: a number does not fit its field.
     """
-    if names is None:
-        names = [model.name for model in config.served()]
     native = structs.LumenConfig(
         abi_version=structs.ABI_VERSION,
         access_as_json=int(config.log.format == "json"),
@@ -161,7 +156,7 @@ def native_config(
     for section, name, field in crossing():
         value = getattr(getattr(config, section), name)
         if name == "keys":
-            value = [native_key(key, names) for key in value]
+            value = [native_key(key) for key in value]
         elif name == "burst":
             value = burst_of(config.server.rate, value)
         elif get_origin(field.annotation) is Literal:
@@ -273,19 +268,18 @@ def _declared(model: ModelConfig) -> list[structs.LumenDeclared]:
     ]
 
 
-def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
-    """lumen_key_config for one key, where `models` are the names of those served, in order."""
-    mask = structs.KEY_ALL_MODELS
+def native_key(key: KeyConfig) -> structs.LumenKeyConfig:
+    """lumen_key_config for one key."""
+    models = None
     if key.models != "all":
-        # A reload may name models that only a restart will serve.
-        named = set(key.models)
-        mask = sum(1 << at for at, name in enumerate(models) if named & {name, base_of(name)})
+        models = (ctypes.c_char_p * (len(key.models) + 1))(*(name.encode() for name in key.models))
     return structs.LumenKeyConfig(
         name=key.name.encode(),
         sha256=(ctypes.c_uint8 * 32)(*key.digest()),
         rate=key.rate,
         token_rate=key.token_rate,
-        models=u64("models", mask),
+        models=models,
+        model_count=0 if models is None else len(models) - 1,
         burst=u32("burst", burst_of(key.rate, key.burst)),
         token_burst=u32("token_burst", burst_of(key.token_rate, key.token_burst)),
         flags=structs.KEY_ADMIN * key.admin

@@ -185,9 +185,7 @@ class Engine(
         Source:
             lumen_reload, lumen_set_budgets, lumen_set_fallbacks, lumen_set_traffic
         """
-        by_index = {index: name for name, index in self._indexes.items()}
-        names = [by_index.get(index, "") for index in range(max(by_index, default=-1) + 1)]
-        native = native_config(config, Path("unused"), names)
+        native = native_config(config, Path("unused"))
         served = config.served()
         models = (structs.LumenModelConfig * len(served))(
             *(native_model(model, Path("unused"), None, None) for model in served)

@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 18
+ABI_VERSION: Final = 19
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -39,7 +39,6 @@ KEY_ADMIN: Final = 1
 KEY_BULK: Final = 2
 KEY_SUBJECT: Final = 4
 LOAD_GENTLY: Final = 1
-KEY_ALL_MODELS: Final = 2**64 - 1
 
 WORKERS_MAX: Final = 64
 SLOT_CLASSES_MAX: Final = 16
@@ -53,7 +52,8 @@ class LumenKeyConfig(ctypes.Structure):
         ("sha256", c_uint8 * 32),
         ("rate", c_double),
         ("token_rate", c_double),
-        ("models", c_uint64),
+        ("models", ctypes.POINTER(c_char_p)),
+        ("model_count", c_uint32),
         ("burst", c_uint32),
         ("token_burst", c_uint32),
         ("flags", c_uint32),

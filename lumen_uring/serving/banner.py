@@ -37,6 +37,7 @@ _LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 # Addresses that stand for all of this machine's, and one of them.
 _REACHED: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _TYPED_MAX: Final = 64  # values of a tensor that a person would paste
+_SHOWN_MAX: Final = 64  # models
 
 
 def banner(
@@ -69,10 +70,7 @@ def banner(
     if config.server.unix_socket is not None:
         mode = f"{config.server.unix_socket_mode:04o}"
         lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")
-    elsewhere = _elsewhere(config)
-    for model, entry in zip(config.served(), description["models"], strict=True):
-        where = elsewhere.get(model.name)
-        lines += [f"  model    {model.name}: {where}"] if where else _of_model(model, entry)
+    lines += _of_models(config, description["models"])
     cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
     sizes = [entry.slot_bytes for entry in info.slot_classes]
     span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
@@ -117,6 +115,19 @@ def _elsewhere(config: Config) -> dict[str, str]:
         for name, entry in config.upstreams.items()
         for here, there in entry.models.items()
     }
+
+
+def _of_models(config: Config, described: list[dict[str, Any]]) -> list[str]:
+    """All that a person reads, and how many there are beside them."""
+    elsewhere, lines = _elsewhere(config), []
+    served = config.served()
+    for model, entry in zip(served[:_SHOWN_MAX], described, strict=False):
+        where = elsewhere.get(model.name)
+        lines += [f"  model    {model.name}: {where}"] if where else _of_model(model, entry)
+    if len(served) > _SHOWN_MAX:
+        more = len(served) - _SHOWN_MAX
+        lines.append(f"  models   {more} more: GET /v1/models has all names")
+    return lines
 
 
 def _of_model(model: ModelConfig, entry: dict[str, Any]) -> list[str]:

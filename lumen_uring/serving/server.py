@@ -22,7 +22,7 @@ from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.guard import Guard
 from lumen_uring.loading import add as loading
-from lumen_uring.loading.model_cache import labels, resolve, trim
+from lumen_uring.loading.model_cache import Trimmer, labels, resolve, trim
 from lumen_uring.loading.prepare import Preparer, nursery_for
 from lumen_uring.metrics.agent import agent
 from lumen_uring.metrics.facts import facts_of
@@ -245,12 +245,13 @@ def _live_models(
     engine: Engine, config: Config, journal: Journal, ort_version: str, looks: dict[str, Look]
 ) -> LiveModels:
     """The models from the start on."""
+    trim_now = Trimmer(config.repository.cache_bytes)
 
     def load(model: ModelConfig, is_gentle: bool) -> list[str]:
         path, names = resolve(model.path), labels(model)
         put = partial(engine.load, gently=is_gentle)
         said = loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
-        return [*said, *trim(config.repository.cache_bytes)]
+        return [*said, *trim_now()]
 
     load_virtual = partial(loading.load_virtual, engine)
     preparer = Preparer(nursery=nursery_for(config))

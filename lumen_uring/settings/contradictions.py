@@ -135,6 +135,7 @@ def check_together(config: Config, report: Report) -> None:
     if engine.batch_delay_us > 0 and not batches:
         found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
         report(("engine", "batch_delay_us"), "0 without batches", found)
+    _check_versions(config, report)
     for index in range(len(config.models)):
         _check_model(config, index, report)
     _check_upstreams(config, report)
@@ -156,15 +157,21 @@ def _check_model(config: Config, index: int, report: Report) -> None:
     wrong = None if model.text is None else text.problem(model.text)
     if wrong:
         report(("models", index, "text"), *wrong)
-    for twin in config.models[:index]:
-        if (twin.base, twin.version) == (model.base, model.version) and twin.name != model.name:
-            found = f"{model.name!r} beside {twin.name!r}: both are version {model.version}"
-            report(("models", index, "name"), f"another version of {model.base!r}", found)
     for name in model.fix_dims.keys() & model.max_dims.keys():
         found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
         place = ("models", index, "fix_dims", name)
         report(place, "a dimension that max_dims does not name", found)
     _check_providers(model, index, report)
+
+
+def _check_versions(config: Config, report: Report) -> None:
+    """Reports models that clients would call the same."""
+    first: dict[tuple[str, int], str] = {}
+    for index, model in enumerate(config.models):
+        twin = first.setdefault((model.base, model.version), model.name)
+        if twin != model.name:
+            found = f"{model.name!r} beside {twin!r}: both are version {model.version}"
+            report(("models", index, "name"), f"another version of {model.base!r}", found)
 
 
 def _check_upstreams(config: Config, report: Report) -> None:

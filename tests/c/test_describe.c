@@ -47,6 +47,10 @@ static const char *described(uint32_t model_count) {
     text = strndup(found, bytes);
     CHECK(text && strlen(text) == bytes);
     free(found);
+    for (uint32_t m = 0; m < model_count; m++) { /* the next test changes them */
+        free(models[m].description.text);
+        models[m].description.text = NULL;
+    }
     return text;
 }
 

@@ -18,7 +18,7 @@ static const uint8_t *at_the_edge(const void *bytes, size_t count) {
 }
 
 static lumen_key_config entry(const char *name, const char *token) {
-    lumen_key_config key = {.name = name, .models = UINT64_MAX};
+    lumen_key_config key = {.name = name};
     crypto_hash_sha256(key.sha256, (const uint8_t *)token, strlen(token));
     return key;
 }
@@ -36,7 +36,7 @@ static const uint8_t abc_hash[] = {0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xe
 
 static void known_hash(void) {
     struct lm_keys keys;
-    lumen_key_config config = {.name = "abc", .models = 1};
+    lumen_key_config config = {.name = "abc"};
     memcpy(config.sha256, abc_hash, sizeof abc_hash);
     CHECK(lm_keys_open(&keys, &config, 1, 0) == 0);
     CHECK(find(&keys, "abc") == 0);
@@ -106,20 +106,39 @@ static void rights(void) {
     struct lm_keys keys;
     lumen_key_config config[] = {entry("all", "a"), entry("two", "b"), entry("none", "c")};
     config[0].flags = LUMEN_KEY_ADMIN;
-    config[1].models = 1ull << 63 | 1ull << 5;
+    static char iris[] = "iris", wine[] = "wine:3";
+    const char *const named[] = {iris, wine};
+    config[1].models = named;
+    config[1].model_count = 2;
     config[1].rate = 1000;
     config[1].burst = 2;
-    config[2].models = 0;
+    config[2].models = named;
     config[2].token_rate = 1000;
     config[2].token_burst = 5;
     CHECK(lm_keys_open(&keys, config, 3, 77) == 0);
+    iris[0] = wine[0] = 'x'; /* the names were copied */
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
         CHECK_AT("model %u", m);
         CHECK(lm_keys_allow_model(&keys, 0, m));
-        CHECK(lm_keys_allow_model(&keys, 1, m) == (m == 63 || m == 5));
-        CHECK(!lm_keys_allow_model(&keys, 2, m));
+        CHECK(!lm_keys_allow_model(&keys, 1, m) && !lm_keys_allow_model(&keys, 2, m));
     }
-    CHECK(!lm_keys_allow_model(&keys, 0, 64) && !lm_keys_allow_model(&keys, 0, UINT32_MAX));
+    lm_keys_name_model(&keys, LUMEN_MODELS_MAX - 1, "iris:2", "iris");
+    lm_keys_name_model(&keys, 5, "wine:3", "wine");
+    lm_keys_name_model(&keys, 6, "wine:4", "wine");
+    lm_keys_name_model(&keys, 7, "iri", "iri");
+    struct lm_keys copy;
+    CHECK(lm_keys_copy(&copy, &keys) == 0);
+    lm_keys_name_model(&keys, 5, "other", "other"); /* its place is another one's now */
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
+        const bool is_iris = m == LUMEN_MODELS_MAX - 1;
+        CHECK_AT("model %u", m);
+        CHECK(lm_keys_allow_model(&keys, 0, m) && !lm_keys_allow_model(&keys, 2, m));
+        CHECK(lm_keys_allow_model(&keys, 1, m) == is_iris);
+        CHECK(lm_keys_allow_model(&copy, 1, m) == (is_iris || m == 5));
+    }
+    lm_keys_close(&copy);
+    CHECK(!lm_keys_allow_model(&keys, 0, LUMEN_MODELS_MAX));
+    CHECK(!lm_keys_allow_model(&keys, 0, UINT32_MAX));
     CHECK(lm_keys_is_admin(&keys, 0) && !lm_keys_is_admin(&keys, 1));
     CHECK(lm_token_bucket_acquire(lm_keys_bucket(&keys, 0), 1000, 77));
     CHECK(lm_token_bucket_acquire(lm_keys_bucket(&keys, 1), 2, 77));

@@ -52,12 +52,12 @@ static void metadata(void) {
     is(lm_oip_server_metadata("my server", "1.2", extensions, &document), &document,
        "{\"name\":\"my server\",\"version\":\"1.2\",\"extensions\":[\"classification\","
        "\"statistics\"]}");
-    is(lm_oip_model_metadata(&models[0], oip_pointers(models, 2), 2, &document), &document,
+    is(lm_oip_model_metadata(&models[0], oip_pointers(models, 1), 1, &document), &document,
        "{\"name\":\"net\",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[{"
        "\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[-1,3,224,224]}],\"outputs\":[{\"name\":"
        "\"probabilities\",\"datatype\":\"FP32\",\"shape\":[-1,1000]},{\"name\":\"unknown\","
        "\"datatype\":\"INT64\",\"shape\":[-1,4]}]}");
-    is(lm_oip_model_metadata(&models[1], oip_pointers(models, 2), 2, &document), &document,
+    is(lm_oip_model_metadata(&models[1], oip_pointers(models + 1, 1), 1, &document), &document,
        "{\"name\":\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\",\"versions\":[\"1\"],\"platform\":"
        "\"onnxruntime_onnx\",\"inputs\":[{\"name\":\"a\\\"\",\"datatype\":\"BOOL\",\"shape\":[2,3]}"
        "]"
@@ -147,10 +147,11 @@ static void lists(void) {
     models[2].version = 10;
     models[0].version = 2;
     models[1].version = 3;
-    is(lm_oip_model_metadata(&models[2], oip_pointers(models, 3), 3, &document), &document,
+    struct lm_model *versions[] = {&models[2], &models[0]};
+    is(lm_oip_model_metadata(&models[2], versions, 2, &document), &document,
        "{\"name\":\"net\",\"versions\":[\"2\",\"10\"],\"platform\":\"onnxruntime_onnx\","
        "\"inputs\":[],\"outputs\":[]}");
-    is(lm_rows_model_names(oip_pointers(models, 3), 3, &document), &document,
+    is(lm_rows_model_names(oip_pointers(models, 2), 2, &document), &document,
        "{\"models\":[\"net\",\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\"],\"object\":\"list\",\"data\":["
        "{\"id\":\"net\",\"object\":\"model\",\"created\":0,\"owned_by\":\"lumen\"},"
        "{\"id\":\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\",\"object\":\"model\",\"created\":0,"
@@ -235,7 +236,17 @@ static const char stats_text[] =
     "\"ns\":400},\"compute_output\":{\"count\":4,\"ns\":4000}}],\"memory_usage\":[],\"response_"
     "stats\":{}}]}";
 
+static struct lm_oip_stats_page written(const struct lm_oip_model_stats *stats, uint32_t count,
+                                        char *text, size_t bytes) {
+    struct lm_oip_stats_page page = {.text = text, .bytes = bytes};
+    lm_oip_stats_begin(&page);
+    for (uint32_t m = 0; m < count; m++) lm_oip_stats_add(&page, &stats[m]);
+    lm_oip_stats_end(&page);
+    return page;
+}
+
 static void statistics(void) {
+    enum { MODELS = 64 };
     struct lm_oip_model_stats stats = {
         "net", 1, 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30, 11, 12, 14, 15, 16, 0, {{0}}};
     struct check_guard guard;
@@ -249,28 +260,28 @@ static void statistics(void) {
     uint64_t before = oip_allocations;
     for (size_t room = 0; room < length + 3; room++) {
         char *text = (char *)check_guard_tail(&guard, room);
-        size_t bytes = lm_oip_stats_write(&stats, 1, text, room);
-        CHECK(bytes == (room > length ? length : 0)); /* one byte for vsnprintf's terminator */
-        CHECK(bytes == 0 || memcmp(text, stats_text, length) == 0);
+        const struct lm_oip_stats_page page = written(&stats, 1, text, room);
+        CHECK(page.full == (room <= length)); /* one byte for vsnprintf's terminator */
+        CHECK(page.full || (page.used == length && memcmp(text, stats_text, length) == 0));
     }
     char *text = (char *)check_guard_tail(&guard, 64);
-    CHECK(lm_oip_stats_write(NULL, 0, text, 64) == strlen("{\"model_stats\":[]}"));
+    CHECK(written(NULL, 0, text, 64).used == strlen("{\"model_stats\":[]}"));
     /* The largest there can be fits the bound. */
-    struct lm_oip_model_stats most[LUMEN_MODELS_MAX];
+    struct lm_oip_model_stats most[MODELS];
     char name[LM_NAME_BYTES_MAX];
     memset(name, '\n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     memset(most, 0xff, sizeof most);
-    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
+    for (uint32_t m = 0; m < MODELS; m++) {
         most[m].name = name;
         most[m].batch_count = LM_BATCH_SIZES;
     }
     lm_oip_stats_add_batch(&most[0], &(struct lm_oip_batch){.rows = 1}); /* one too many */
     CHECK(most[0].batch_count == LM_BATCH_SIZES);
-    size_t bound = lm_oip_stats_bytes_max(most, LUMEN_MODELS_MAX);
-    size_t bytes =
-        lm_oip_stats_write(most, LUMEN_MODELS_MAX, (char *)check_guard_tail(&guard, bound), bound);
-    CHECK(bytes > 64 << 10 && bytes < bound); /* more than any fixed room of before */
+    size_t bound = lm_oip_stats_bytes_max(MODELS);
+    const struct lm_oip_stats_page page =
+        written(most, MODELS, (char *)check_guard_tail(&guard, bound), bound);
+    CHECK(!page.full && page.used > 64 << 10); /* more than any fixed room of before */
     CHECK(oip_allocations == before);
     check_guard_close(&guard);
 }

@@ -190,7 +190,9 @@ static void is_bucket(struct lm_token_bucket *bucket, double rate, uint32_t burs
 static void settings_of_the_server(void) {
     char host[] = "127.0.0.3", name[] = "lumen.example";
     const char *hosts[] = {name, "second"};
-    lumen_key_config key = {.name = "k", .sha256 = {1}, .rate = 2, .burst = 5, .models = 1};
+    const char *const models[] = {"first"};
+    lumen_key_config key = {
+        .name = "k", .sha256 = {1}, .rate = 2, .burst = 5, .models = models, .model_count = 1};
     lumen_config config = valid();
     lumen_server *server;
     CHECK_AT("a server's settings");
@@ -233,6 +235,7 @@ static void settings_of_the_server(void) {
     CHECK(access->hosts.count == 2 && strcmp(access->hosts.names[0], "lumen.example") == 0);
     CHECK(strcmp(access->hosts.names[1], "second") == 0);
     is_bucket(&access->bucket, 19, 20);
+    lm_keys_name_model(&access->keys, 0, "first:2", "first");
     CHECK(access->keys.count == 1 && lm_keys_allow_model(&access->keys, 0, 0));
     CHECK(!lm_keys_allow_model(&access->keys, 0, 1) && !lm_keys_is_admin(&access->keys, 0));
     is_bucket(lm_keys_bucket(&access->keys, 0), 2, 5);
@@ -288,25 +291,28 @@ static void settings_of_models(void) {
 
 /* As many as there may be, each with its own index; and one more. */
 static void many_models(void) {
+    enum { NAMES = 64 };
     lumen_config config = valid();
     lumen_server *server;
     uint32_t index = 77;
     const uint32_t threads = check_threads();
     CHECK(lumen_open(&config, &server) == 0);
-    for (uint32_t m = 0; m <= LUMEN_MODELS_MAX; m++) {
+    CHECK(server->names_max == LUMEN_MODELS_MAX);
+    server->names_max = NAMES;
+    for (uint32_t m = 0; m <= NAMES; m++) {
         char name[16];
         snprintf(name, sizeof name, "model %u", m);
         lumen_model_config model = model_of(name);
         model.intra_op_threads = 2; /* one beside its worker: sessions can be counted */
         CHECK_AT("%s", name);
-        if (m < LUMEN_MODELS_MAX) {
+        if (m < NAMES) {
             CHECK(lumen_add_model(server, &model, &index) == 0 && index == m);
         } else {
             CHECK(lumen_add_model(server, &model, &index) == LUMEN_E_INVALID && index == m - 1);
             CHECK(strstr(lm_error_last(), "at most 64"));
         }
     }
-    CHECK(check_threads_become(threads + LUMEN_MODELS_MAX));
+    CHECK(check_threads_become(threads + NAMES));
     lumen_close(server);
     CHECK(check_threads_become(threads));
 }
@@ -379,7 +385,7 @@ static void slots_of(const lumen_server *server, struct lm_model *model, const l
 /* Keys, hosts and rates are taken over; a table that is wrong leaves the old one in force. */
 static void reloads(lumen_server *server, lumen_config config, lumen_model_config model) {
     struct lm_access *before = lm_reload_in_force(&server->shared);
-    lumen_key_config key = {.name = "ada", .models = 1};
+    lumen_key_config key = {.name = "ada"};
     lumen_model_config other = model_of("other");
     CHECK(before->keys.count == 0);
     says(lumen_reload(server, &config, &model, 2), LUMEN_E_INVALID, "at most the 1 models");

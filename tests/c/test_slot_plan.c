@@ -7,7 +7,8 @@
 #include "flow/slot_plan.h"
 #include "formats/text_slots.h"
 
-static struct lm_model models[LUMEN_MODELS_MAX];
+enum { MODELS = 64, MANY = 2000 };
+static struct lm_model models[MANY];
 static lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
 static uint32_t class_count;
 
@@ -35,7 +36,7 @@ static void no_models(void) {
 
 /* One input, one output of float-like tensors; max_rows 1 makes a model of fixed shape. */
 static void make_model(uint32_t index, size_t input_bytes, size_t output_bytes, uint32_t max_rows) {
-    static struct lm_tensor tensors[LUMEN_MODELS_MAX][2];
+    static struct lm_tensor tensors[MANY][2];
     struct lm_model *model = &models[index];
     memset(model, 0, sizeof *model);
     model->inputs = &tensors[index][0];
@@ -123,9 +124,9 @@ static void check_plan(const uint32_t *rows_before, uint32_t count,
 
 /* Plans for the first `count` models; when it succeeds the promises hold. */
 static int plan(uint32_t count, const struct lm_slot_plan_limits *limits) {
-    uint32_t rows_before[LUMEN_MODELS_MAX];
+    uint32_t rows_before[MANY];
     for (uint32_t m = 0; m < count; m++) rows_before[m] = models[m].max_rows;
-    struct lm_model *pointers[LUMEN_MODELS_MAX];
+    struct lm_model *pointers[MANY];
     for (uint32_t m = 0; m < count; m++) pointers[m] = &models[m];
     int code = lm_slot_plan(pointers, count, limits, classes, &class_count);
     if (code == 0) check_plan(rows_before, count, limits);
@@ -410,18 +411,20 @@ static void large_slots(void) {
 }
 
 /* More sizes than classes: the closest are joined, and still every model is served. */
-static void sixty_four_models(uint64_t *random) {
+static void many_models(uint64_t *random) {
     struct lm_slot_plan_limits limits = usual;
-    CHECK_AT("64 models");
-    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
-        make_model(m, 1000 + 7919 * m, 64, m % 3 ? 1 : 16);
-    CHECK(plan(LUMEN_MODELS_MAX, &limits) == 0);
+    CHECK_AT("many models");
+    for (uint32_t m = 0; m < MODELS; m++) make_model(m, 1000 + 7919 * m, 64, m % 3 ? 1 : 16);
+    CHECK(plan(MODELS, &limits) == 0);
     CHECK(class_count == LUMEN_SLOT_CLASSES_MAX);
-    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) make_model(m, 4096, 64, 1); /* all alike */
-    CHECK(plan(LUMEN_MODELS_MAX, &limits) == 0);
+    for (uint32_t m = 0; m < MANY; m++) make_model(m, 1000 + 61 * m, 64, m % 3 ? 1 : 16);
+    CHECK(plan(MANY, &limits) == 0); /* more sizes than there is a list for */
+    CHECK(class_count == LUMEN_SLOT_CLASSES_MAX);
+    for (uint32_t m = 0; m < MODELS; m++) make_model(m, 4096, 64, 1); /* all alike */
+    CHECK(plan(MODELS, &limits) == 0);
     CHECK(class_count < LUMEN_SLOT_CLASSES_MAX);
     for (uint32_t turn = 0; turn < 300; turn++) {
-        uint32_t count = 1 + check_below(random, LUMEN_MODELS_MAX);
+        uint32_t count = 1 + check_below(random, MODELS);
         CHECK_AT("random models, turn %u, %u of them", turn, count);
         for (uint32_t m = 0; m < count; m++) {
             size_t input = 1 + check_below(random, 1u << check_below(random, 21));
@@ -445,9 +448,9 @@ static void many_batch_sizes(void) {
                                          .slot_count_max = 1024,
                                          .worker_count = 64};
     CHECK_AT("many batch sizes");
-    for (uint32_t m = 0; m + 1 < LUMEN_MODELS_MAX; m++) make_model(m, 1, 1, UINT32_MAX);
-    make_model(LUMEN_MODELS_MAX - 1, 1 << 20, 64, 1);
-    CHECK(plan(LUMEN_MODELS_MAX, &limits) == 0);
+    for (uint32_t m = 0; m + 1 < MODELS; m++) make_model(m, 1, 1, UINT32_MAX);
+    make_model(MODELS - 1, 1 << 20, 64, 1);
+    CHECK(plan(MODELS, &limits) == 0);
 }
 
 /* Models whose slots overflow a size: refused in words, not by a crash. */
@@ -481,7 +484,7 @@ int main(void) {
     room_for_bodies();
     exact_classes();
     large_slots();
-    sixty_four_models(&random);
+    many_models(&random);
     many_batch_sizes();
     overflowing_models();
     return check_finish("test_slot_plan");

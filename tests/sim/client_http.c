@@ -237,7 +237,8 @@ static void draw_document(struct client *client) {
     static char ready_text[] = "{\"ready\":true}";
     static const struct lm_oip_document ready = {ready_text, sizeof ready_text - 1};
     const struct lm_oip_document *found[] = {&documents->page, &documents->server,
-                                             &documents->models[1], &documents->configs[2], &ready};
+                                             &documents->of[1]->metadata, &documents->of[2]->config,
+                                             &ready};
     static const char *const paths[] = {"/", "/v2", "/v2/models/wide",
                                         "/v2/models/picture/versions/1/config", "/v2/health/ready"};
     uint32_t which = sim_below(5);

@@ -87,9 +87,9 @@ uint32_t engine_model_of(const OrtSession *session) {
 
 static void end_model(struct lm_model *model) {
     model->reply_text_bytes = lm_model_reply_text_bytes(model);
-    lm_model_set_add(&sim_models, model);
+    SIM_CHECK(lm_model_set_add(&sim_models, model) == 0, "set");
     lumen_model_config config = {.name = model->name};
-    SIM_CHECK(lm_shared_add_model(&sim_shared, model->index, &config) == 0, "gate");
+    SIM_CHECK(lm_shared_add_model(&sim_shared, model, &config) == 0, "gate");
 }
 
 static void add(struct lm_model *model, struct lm_tensor in, const char *out) {
@@ -232,7 +232,7 @@ static void open_shared(struct lm_shared *shared) {
         .name = "sim", .version = "sim", .port = 8000, .worker_count = lm_shared_parallel(shared)};
     SIM_CHECK(lm_describe(sim_models.models, SIM_MODELS, "sim", &sim_models.description,
                           &sim_models.description_bytes) == 0 &&
-                  lm_http_documents_open(&sim_models, &http) == 0,
+                  lm_http_documents_open(&sim_models, NULL, &http) == 0,
               "documents");
 }
 
@@ -362,10 +362,14 @@ void engine_close(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
     for (uint32_t n = 0; n < sim_shared.node_count; n++) lm_node_close(&sim_shared.nodes[n]);
-    for (uint32_t m = 0; m < SIM_MODELS; m++) lm_shared_leave_model(&sim_shared, &models[m]);
+    for (uint32_t m = 0; m < SIM_MODELS; m++) {
+        lm_shared_leave_model(&sim_shared, &models[m]);
+        free(models[m].description.text);
+    }
     lm_request_lists_close(sim_models.lists);
     free(sim_models.description);
     lm_http_documents_close(&sim_models);
+    lm_model_set_close(&sim_models);
     lm_shared_close(&sim_shared);
     SIM_CHECK(fds_open == 0, "%u descriptors are left open", fds_open);
     SIM_CHECK(runtime_values == 0, "%u tensors of the runtime are left", runtime_values);

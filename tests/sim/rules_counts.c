@@ -76,8 +76,9 @@ static void every_end(void) {
 
 /* ---- who asks ---- */
 
-static lumen_key_config keys[2] = {
-    {.name = "ada", .models = 1}, {.name = "bob", .models = UINT64_MAX, .rate = 0.001, .burst = 1}};
+static const char *const adas[] = {"tiny"};
+static lumen_key_config keys[2] = {{.name = "ada", .models = adas, .model_count = 1},
+                                   {.name = "bob", .rate = 0.001, .burst = 1}};
 
 static void two_keys(struct sim_plan *plan) {
     static const char *const tokens[2] = {"token-of-ada", "token-of-bob"};

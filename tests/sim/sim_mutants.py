@@ -43,12 +43,12 @@ ESTIMATE, PARKING, RECEIVE, REPLY = (
     "flow/reply.c",
 )
 IO, DUE, THREADS, TIMERS = "io.c", "io_due.c", "flow/threads.c", "flow/timers.c"
-HTTP_ADMIT, HTTP_BLOCK, HTTP_HEAD, HTTP_REPLY, HTTP_ROUTES = (
+HTTP_ADMIT, HTTP_BLOCK, HTTP_HEAD, HTTP_REPLY, HTTP_STATS = (
     "dialects/http_admit.c",
     "dialects/http_block.c",
     "dialects/http_head.c",
     "dialects/http_reply.c",
-    "dialects/http_routes.c",
+    "dialects/http_stats.c",
 )
 HTTP2_PLACE, HTTP2_RECEIVE, HTTP2_SHELF, HTTP2_STREAMS = (
     "dialects/http2_place.c",
@@ -75,9 +75,9 @@ MUTANTS = (
     ),
     Mutant(
         "statistics in scrap",
-        HTTP_ROUTES,
-        "    size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, io->http->draft_bytes);\n",
-        "    io->http->draft = (char *)io->scrap;\n    size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, LM_SCRAP_BYTES);\n",
+        HTTP_STATS,
+        "    struct lm_http_answer answer = {.code = 200, .body = io->http->draft};\n",
+        "    io->http->draft = (char *)io->scrap;\n    struct lm_http_answer answer = {.code = 200, .body = io->http->draft};\n",
     ),
     Mutant(
         "linger ends before the reply",

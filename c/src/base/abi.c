@@ -22,6 +22,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_key_config, rate),
     FIELD(lumen_key_config, token_rate),
     FIELD(lumen_key_config, models),
+    FIELD(lumen_key_config, model_count),
     FIELD(lumen_key_config, burst),
     FIELD(lumen_key_config, token_burst),
     FIELD(lumen_key_config, flags),

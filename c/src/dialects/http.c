@@ -15,25 +15,16 @@
 #include "dialects/http_reply.h"
 #include "dialects/http_shm.h"
 #include "dialects/upstream.h"
+#include "formats/http_page.h"
 #include "formats/oip_metadata.h"
-
-/* The longest statistics there can be, whatever models come. */
-static size_t stats_bytes_max(void) {
-    struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    char name[LM_NAME_BYTES_MAX];
-    memset(name, '\n', sizeof name - 1); /* escaped */
-    name[sizeof name - 1] = '\0';
-    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) stats[m].name = name;
-    return lm_oip_stats_bytes_max(stats, LUMEN_MODELS_MAX);
-}
 
 int lm_http_open(struct lm_io *io) {
     struct lm_http_side *http = calloc(1, sizeof *http);
     io->http = http;
     if (!http) return lm_error(LUMEN_E_NOMEM, "no memory for HTTP");
     http->blocks = calloc(LM_HTTP_BLOCKS, sizeof *http->blocks);
-    http->draft_bytes = stats_bytes_max();
-    size_t figures_bytes = lm_http_figures_bytes_max(LUMEN_MODELS_MAX);
+    http->draft_bytes = lm_oip_stats_bytes_max(LM_PAGE_MODELS);
+    const size_t figures_bytes = lm_http_figures_bytes_max(LM_PAGE_MODELS);
     if (figures_bytes > http->draft_bytes) http->draft_bytes = figures_bytes;
     if (io->shared->shm && http->draft_bytes < LM_HTTP_SHM_BYTES_MAX)
         http->draft_bytes = LM_HTTP_SHM_BYTES_MAX;
@@ -49,6 +40,7 @@ int lm_http_open(struct lm_io *io) {
 void lm_http_close(struct lm_io *io) {
     if (!io->http) return;
     lm_oip_parser_close(io->http->parser);
+    if (io->shared) lm_spill_close(&io->shared->spills, &io->http->stats);
     free(io->http->blocks);
     free(io->http->draft);
     free(io->http);

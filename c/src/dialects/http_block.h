@@ -29,6 +29,10 @@ struct lm_http_side {
     struct lm_oip_parser *parser;
     char *draft; /* for the statistics, which are written anew each time */
     size_t draft_bytes;
+    struct lm_spill *stats; /* of many models, as they were at stats_ns (http_stats.h); or NULL */
+    char *stats_text;
+    size_t stats_bytes;
+    uint64_t stats_ns;
     uint16_t free_block;
     uint16_t blocks_kept;
     uint16_t blocks_used; /* the first so many have been used; the others are untouched */

@@ -1,5 +1,5 @@
-/* http_documents.h: what HTTP answers of the server and its models, written once at start. Control
- * thread only; afterwards the I/O threads read it.
+/* http_documents.h: what HTTP answers of the server and its models, written when a set of models is
+ * made. Control thread only; afterwards the I/O threads read it.
  */
 #ifndef LM_DIALECTS_HTTP_DOCUMENTS_H
 #define LM_DIALECTS_HTTP_DOCUMENTS_H
@@ -8,18 +8,20 @@
 #include "formats/oip_metadata.h"
 #include "parts/errands.h"
 
+/* What is said of one model. The sets that say the same of it share it. */
+struct lm_http_model_documents {
+    uint32_t sets;  /* that list it */
+    uint64_t state; /* of what it depends on, beside the model itself */
+    struct lm_oip_document metadata, config, ready, state_of_v1, signature;
+};
+
 struct lm_http_documents {
     struct lm_oip_document page; /* HTML */
     struct lm_oip_document server;
     struct lm_oip_document index;
     struct lm_oip_document names;
-    struct lm_oip_document info; /* of the first model of texts; empty: there is none */
-    /* Each model's, at its index. */
-    struct lm_oip_document models[LUMEN_MODELS_MAX];
-    struct lm_oip_document configs[LUMEN_MODELS_MAX];
-    struct lm_oip_document ready[LUMEN_MODELS_MAX];
-    struct lm_oip_document states[LUMEN_MODELS_MAX];
-    struct lm_oip_document signatures[LUMEN_MODELS_MAX];
+    struct lm_oip_document info;         /* of the first model of texts; empty: there is none */
+    struct lm_http_model_documents **of; /* each model's, at its index */
 };
 
 /* The server, as the documents describe it. */
@@ -34,8 +36,10 @@ struct lm_http_server {
     const struct lm_errands *errands; /* NULL: no calls to the control program */
 };
 
-/* Once the set's models are known. */
-int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server *server);
+/* Once the set's models are known. What did not change since the set `before`, which may be NULL,
+ * is not written again. Returns 0 or LUMEN_E_NOMEM. */
+int lm_http_documents_open(struct lm_model_set *set, const struct lm_model_set *before,
+                           const struct lm_http_server *server);
 void lm_http_documents_close(struct lm_model_set *set);
 
 #endif

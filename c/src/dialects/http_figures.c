@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "formats/http_page.h"
 #include "work/state.h"
 
 enum {
@@ -83,7 +84,7 @@ size_t lm_http_figures_write(const struct lm_io *io, char *text, size_t room) {
     const struct lm_model_set *set = io->models;
     size_t used = (size_t)snprintf(text, room, "{\"sub_bits\":%d,\"unit_bits\":%d,\"models\":[",
                                    LM_MODEL_HISTOGRAM_SUB_BITS, LM_MODEL_HISTOGRAM_UNIT_BITS);
-    for (uint32_t m = 0; m < set->count; m++) {
+    for (uint32_t m = 0; m < set->count && m < LM_PAGE_MODELS; m++) {
         struct figures figures;
         sum(shared, set->models[m]->index, &figures);
         if (m) text[used++] = ',';

@@ -51,11 +51,10 @@ static void list_versions(const struct lm_model_set *set, const char *base, char
                           size_t bytes) {
     size_t used = 0;
     out[0] = '\0';
-    for (uint32_t m = 0; m < set->count && used < bytes; m++) {
-        if (strcmp(set->models[m]->base, base) != 0) continue;
-        used += (size_t)snprintf(out + used, bytes - used, "%s%u", used ? ", " : "",
-                                 set->models[m]->version);
-    }
+    for (const struct lm_model *model = lm_model_set_next(set, base, NULL); model && used < bytes;
+         model = lm_model_set_next(set, base, model))
+        used +=
+            (size_t)snprintf(out + used, bytes - used, "%s%u", used ? ", " : "", model->version);
 }
 
 static bool find_model(struct lm_io *io, struct lm_connection *connection,
@@ -88,7 +87,9 @@ static bool choose_only_model(struct lm_io *io, struct lm_connection *connection
     const struct lm_model_set *set = io->models;
     const char *base = set->count ? set->models[0]->base : "";
     uint32_t same = 0;
-    for (uint32_t m = 0; m < set->count; m++) same += strcmp(set->models[m]->base, base) == 0;
+    for (const struct lm_model *one = lm_model_set_next(set, base, NULL); one;
+         one = lm_model_set_next(set, base, one))
+        same++;
     if (same > 0 && same == set->count) {
         const struct lm_model *model = lm_model_set_version(set, base, 0);
         lm_http_take_model(connection,

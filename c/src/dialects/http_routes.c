@@ -12,9 +12,8 @@
 #include "dialects/http_documents.h"
 #include "dialects/http_figures.h"
 #include "dialects/http_refuse.h"
-#include "formats/oip_metadata.h"
+#include "dialects/http_stats.h"
 #include "models/process.h"
-#include "models/steps.h"
 #include "work/state.h"
 
 static void count_ok(struct lm_io *io) {
@@ -43,95 +42,6 @@ static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
     count_ok(io);
     lm_http_answer(io, connection,
                    &(struct lm_http_answer){.code = 200, .body = "", .body_is_shared = true});
-}
-
-/* Sums a model's counters over the threads: each word is read whole, the sum is of the moment. */
-static void sum_model(const struct lm_io *io, const struct lm_model *served,
-                      struct lm_oip_model_stats *stats) {
-    const struct lm_shared *shared = io->shared;
-    const uint32_t model = served->index;
-    *stats = (struct lm_oip_model_stats){.name = served->base, .version = served->version};
-    for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
-        const struct lm_worker_model_counters *from =
-            &shared->workers[w].stats->models[model].worker;
-        /* relaxed: counters of another thread */
-        uint64_t last = lm_load_relaxed_u64(&from->model_last_ms);
-        if (last > stats->last_inference_ms) stats->last_inference_ms = last;
-        stats->ok += lm_load_relaxed_u64(&from->model_ok);
-        stats->failed += lm_load_relaxed_u64(&from->model_failed);
-        stats->ok_ns += lm_load_relaxed_u64(&from->model_ok_ns);
-        stats->failed_ns += lm_load_relaxed_u64(&from->model_failed_ns);
-        stats->queue_ns += lm_load_relaxed_u64(&from->model_queue_ns);
-        stats->input_ns += lm_load_relaxed_u64(&from->model_preprocess_ns);
-        stats->infer_ns += lm_load_relaxed_u64(&from->model_infer_ns);
-        stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns);
-        stats->rows += lm_load_relaxed_u64(&from->model_rows);
-        stats->runs += lm_load_relaxed_u64(&from->model_runs);
-        for (uint32_t b = 0; shared->workers[w].batch_counts && b < LM_BATCH_SIZES; b++) {
-            const struct lm_batch_count *count = &shared->workers[w].batch_counts[model][b];
-            const struct lm_oip_batch batch = {
-                .rows = lm_load_relaxed_u64(&count->rows), /* relaxed: as above, all of them */
-                .runs = lm_load_relaxed_u64(&count->runs),
-                .input_ns = lm_load_relaxed_u64(&count->input_ns),
-                .infer_ns = lm_load_relaxed_u64(&count->infer_ns),
-                .output_ns = lm_load_relaxed_u64(&count->output_ns)};
-            if (batch.rows == 0) break;
-            lm_oip_stats_add_batch(stats, &batch);
-        }
-    }
-    for (uint32_t i = 0; i < shared->io_count; i++) {
-        const struct lm_io_model_counters *from = &shared->ios[i].stats->models[model].io;
-        /* relaxed: counters of another thread */
-        stats->hits += lm_load_relaxed_u64(&from->model_cache_hits);
-        stats->misses += lm_load_relaxed_u64(&from->model_cache_misses);
-        stats->hits_ns += lm_load_relaxed_u64(&from->model_ok_ns);
-        stats->hit_ns += lm_load_relaxed_u64(&from->model_cache_hit_ns);
-        stats->miss_ns += lm_load_relaxed_u64(&from->model_cache_miss_ns);
-    }
-}
-
-/* Runs of a model as a step of ensembles count there too, as in Triton; their time is the
- * ensembles'. */
-static void add_steps(const struct lm_io *io, const struct lm_model *served,
-                      struct lm_oip_model_stats *stats) {
-    const struct lm_shared *shared = io->shared;
-    for (uint32_t m = 0; m < io->models->count; m++) {
-        const struct lm_model *ensemble = io->models->models[m];
-        uint64_t times = 0;
-        for (uint32_t s = 0; ensemble->steps && s < ensemble->steps->count; s++)
-            times += ensemble->steps->steps[s].model->index == served->index;
-        for (uint32_t w = 0; times && w < shared->bulk.answerers; w++) {
-            const struct lm_worker_model_counters *from =
-                &shared->workers[w].stats->models[ensemble->index].worker;
-            /* relaxed: counters of another thread, all of them */
-            uint64_t last = lm_load_relaxed_u64(&from->model_last_ms);
-            if (last > stats->last_inference_ms) stats->last_inference_ms = last;
-            stats->ok += times * lm_load_relaxed_u64(&from->model_ok);
-            stats->rows += times * lm_load_relaxed_u64(&from->model_rows);
-            stats->runs += times * lm_load_relaxed_u64(&from->model_runs);
-        }
-    }
-}
-
-static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
-    const struct lm_model_set *set = io->models;
-    const struct lm_model *asked = lm_model_set_find(set, connection->in.call.model);
-    const bool all_versions = connection->in.call.any_version;
-    struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    uint32_t count = 0;
-    count_ok(io);
-    for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_model *one = set->models[m];
-        if (asked && one != asked && !(all_versions && strcmp(one->base, asked->base) == 0))
-            continue;
-        sum_model(io, one, &stats[count]);
-        add_steps(io, one, &stats[count++]);
-    }
-    size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, io->http->draft_bytes);
-    LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */
-    lm_http_answer(
-        io, connection,
-        &(struct lm_http_answer){.code = 200, .body = io->http->draft, .body_bytes = bytes});
 }
 
 static void answer_figures(struct lm_io *io, struct lm_connection *connection) {
@@ -201,8 +111,8 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
         answer_yes(io, connection, "{\"ready\":true}");
     } else {
         answer_text(io, connection, NULL,
-                    call->route == LM_ROUTE_V1_MODEL ? &documents->states[call->model]
-                                                     : &documents->ready[call->model]);
+                    call->route == LM_ROUTE_V1_MODEL ? &documents->of[call->model]->state_of_v1
+                                                     : &documents->of[call->model]->ready);
     }
 }
 
@@ -233,8 +143,9 @@ static const char no_control[] =
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
-    const uint16_t m = call->model;
     if (!is_there(io, connection)) return;
+    const struct lm_http_model_documents *of_model =
+        call->model == LM_NO_MODEL ? NULL : documents->of[call->model];
     switch ((enum lm_http_route)call->route) {
     /* Triton's clients look at the code, KServe's at the body. */
     case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;
@@ -247,12 +158,12 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
         break;
     case LM_ROUTE_INFO: answer_info(io, connection, &documents->info); break;
     case LM_ROUTE_SERVER_METADATA: answer_text(io, connection, NULL, &documents->server); break;
-    case LM_ROUTE_MODEL_METADATA: answer_text(io, connection, NULL, &documents->models[m]); break;
-    case LM_ROUTE_V1_METADATA: answer_text(io, connection, NULL, &documents->signatures[m]); break;
-    case LM_ROUTE_MODEL_CONFIG: answer_text(io, connection, NULL, &documents->configs[m]); break;
+    case LM_ROUTE_MODEL_METADATA: answer_text(io, connection, NULL, &of_model->metadata); break;
+    case LM_ROUTE_V1_METADATA: answer_text(io, connection, NULL, &of_model->signature); break;
+    case LM_ROUTE_MODEL_CONFIG: answer_text(io, connection, NULL, &of_model->config); break;
     case LM_ROUTE_REPOSITORY_INDEX: answer_text(io, connection, NULL, &documents->index); break;
     case LM_ROUTE_MODEL_STATS:
-    case LM_ROUTE_ALL_STATS: answer_stats(io, connection); break;
+    case LM_ROUTE_ALL_STATS: lm_http_answer_stats(io, connection); break;
     case LM_ROUTE_FIGURES: answer_figures(io, connection); break;
     case LM_ROUTE_REPOSITORY_LOAD:
     case LM_ROUTE_REPOSITORY_UNLOAD: answer_control(io, connection, no_control); break;

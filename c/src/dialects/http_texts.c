@@ -22,8 +22,8 @@ static const struct lm_model *find(const struct lm_model_set *set, uint8_t route
                                    size_t bytes, uint32_t *count_out) {
     const struct lm_model *found = NULL;
     *count_out = 0;
-    for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_model *model = set->models[m];
+    for (uint32_t m = 0; m < set->called_inside_count; m++) {
+        const struct lm_model *model = set->called_inside[m];
         if (!lm_texts_fit(model, route)) continue;
         ++*count_out;
         const bool is_asked = name ? lm_texts_is_named(model, name, bytes)

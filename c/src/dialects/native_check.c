@@ -114,7 +114,7 @@ enum lm_status lm_native_check(const struct lm_io *io, const struct lm_connectio
         const struct lm_model_set *set = io->models;
         uint32_t last = 0;
         for (uint32_t m = 0; m < set->count; m++)
-            if (set->numbers[m] > last) last = set->numbers[m];
+            if (set->models[m]->number > last) last = set->models[m]->number;
         if (set->count == 0) {
             snprintf(why, why_bytes, "model index %u: the server has no models", request->number);
         } else if (request->number <= last) {

@@ -81,14 +81,19 @@ void lm_gate_charge(struct lm_io *io, const struct lm_request *request) {
                            io->now_ns);
 }
 
+static bool take_models_token(struct lm_io *io, const struct lm_model *model,
+                              struct lm_refusal *refusal) {
+    struct lm_token_bucket *bucket = lm_access_bucket(io->access, model->index);
+    return !bucket || take_token(io, bucket, "this model", refusal);
+}
+
 /* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal) {
     struct lm_access *access = io->access;
     struct lm_token_bucket *of_key = key == LM_NO_KEY ? NULL : lm_keys_bucket(&access->keys, key);
     if (of_key && !take_token(io, of_key, "this key", refusal)) return false;
-    if (model && !take_token(io, &access->model_buckets[model->index], "this model", refusal))
-        return false;
+    if (model && !take_models_token(io, model, refusal)) return false;
     return take_token(io, &access->bucket, "this server", refusal);
 }
 
@@ -121,8 +126,8 @@ static bool has_room(const struct lm_io *io, const struct lm_model *model,
 bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal) {
     return is_up(model, refusal) && has_tokens(io, model, key, refusal) &&
-           take_token(io, &io->access->model_buckets[model->index], "this model", refusal) &&
-           has_room(io, model, refusal) && take_request(io, model, key, refusal);
+           take_models_token(io, model, refusal) && has_room(io, model, refusal) &&
+           take_request(io, model, key, refusal);
 }
 
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,

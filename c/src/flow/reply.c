@@ -92,18 +92,29 @@ void lm_reply_drop_waiting(struct lm_io *io, struct lm_connection *connection) {
     connection->reply_tail = LM_NO_SLOT;
 }
 
-/* Keeps what is left of an own reply in a slot; NULL when none is free. */
+/* Keeps what is left of an own reply in a slot, and a body that is longer than any slot beside it;
+ * NULL when there is no room. */
 static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *connection,
                                    const struct iovec parts[2], bool body_is_shared) {
-    size_t bytes =
-        lm_align_up(parts[0].iov_len, LM_SLOT_ALIGN) + (body_is_shared ? 0 : parts[1].iov_len);
-    /* Those of requests are not for whoever reads nothing: only what can be spared. */
     const struct lm_arena_class *own = &io->arena.classes[0];
+    const size_t head_bytes = lm_align_up(parts[0].iov_len, LM_SLOT_ALIGN);
+    const struct lm_arena_class *largest = &io->arena.classes[io->arena.class_count - 1];
+    const bool is_long = !body_is_shared && head_bytes + parts[1].iov_len > largest->slot_bytes;
+    const size_t bytes = head_bytes + (body_is_shared || is_long ? 0 : parts[1].iov_len);
+    struct lm_spill *spill = NULL;
+    void *beside = NULL;
+    if (is_long && lm_spill_take(&io->shared->spills, &spill, parts[1].iov_len, &beside) != 0)
+        return NULL;
+    /* Those of requests are not for whoever reads nothing: only what can be spared. */
     bool fits = bytes <= own->slot_bytes && own->free_count > 0;
     struct lm_slot *slot =
         fits ? lm_arena_acquire(&io->arena, bytes) : lm_arena_acquire_spare(&io->arena, bytes);
-    if (!slot) return NULL;
+    if (!slot) {
+        lm_spill_join(&io->spills, &spill);
+        return NULL;
+    }
     struct lm_request *request = &io->requests[slot->index];
+    request->spills = spill;
     request->io = io;
     request->slot = slot;
     request->model = NULL;
@@ -114,7 +125,8 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
     for (int p = 0; p < 2; p++) {
         request->reply[p] = parts[p];
         if (p == 1 && body_is_shared) break;
-        request->reply[p].iov_base = lm_slot_alloc(slot, parts[p].iov_len);
+        request->reply[p].iov_base =
+            p == 1 && is_long ? beside : lm_slot_alloc(slot, parts[p].iov_len);
         memcpy(request->reply[p].iov_base, parts[p].iov_base, parts[p].iov_len);
     }
     lm_request_set_message(request, parts[1].iov_len ? 2 : 1);

@@ -62,10 +62,12 @@ void lm_shared_close(struct lm_shared *shared) {
     shared->errands = NULL;
 }
 
-int lm_shared_add_model(struct lm_shared *shared, uint32_t model,
+int lm_shared_add_model(struct lm_shared *shared, const struct lm_model *model,
                         const lumen_model_config *config) {
-    lm_budgets_name_model(&shared->budgets, model, config->name);
-    return lm_access_set_model(lm_reload_in_force(shared), model, config, NULL, lm_now_ns());
+    struct lm_access *access = lm_reload_in_force(shared);
+    lm_budgets_name_model(&shared->budgets, model->index, model->name);
+    lm_keys_name_model(&access->keys, model->index, model->name, model->base);
+    return lm_access_set_model(access, model->index, config, NULL, lm_now_ns());
 }
 
 void lm_shared_use_models(struct lm_shared *shared, struct lm_model_set *set) {

@@ -12,6 +12,7 @@ void lm_shared_close(struct lm_shared *shared);
 /* Puts a set of models in force, which its owner keeps. */
 void lm_shared_use_models(struct lm_shared *shared, struct lm_model_set *set);
 /* Its rate, and which keys may use it. */
-int lm_shared_add_model(struct lm_shared *shared, uint32_t model, const lumen_model_config *config);
+int lm_shared_add_model(struct lm_shared *shared, const struct lm_model *model,
+                        const lumen_model_config *config);
 
 #endif

@@ -25,8 +25,9 @@ struct wanted {
 };
 
 enum {
-    /* 1, 4, 16, ... 2^32 rows or bytes of JSON, and the most there may be. */
-    WANTED_MAX = LUMEN_MODELS_MAX * 4 * 18,
+    /* Of a model: 1, 4, 16, ... 2^32 rows or bytes of JSON, and the most there may be. */
+    WANTED_OF_MODEL = 4 * 18,
+    WANTED_MAX = 64 * WANTED_OF_MODEL,
     CHARACTERS_PER_ELEMENT = 22, /* as clients print an FP32, with its comma */
     JSON_BYTES = 1024            /* around the values */
 };
@@ -123,9 +124,23 @@ static int by_size(const void *a, const void *b) {
     return x->slot_bytes < y->slot_bytes ? -1 : x->slot_bytes > y->slot_bytes;
 }
 
+/* Of sorted ones. */
+static uint32_t drop_doubles(struct wanted *wanted, uint32_t count) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const bool is_double = kept > 0 && wanted[kept - 1].slot_bytes == wanted[i].slot_bytes;
+        if (is_double)
+            wanted[kept - 1].one_row = wanted[kept - 1].one_row || wanted[i].one_row;
+        else
+            wanted[kept++] = wanted[i];
+    }
+    return kept;
+}
+
 /* Drops doubles, then joins the two closest sizes until there are few enough. */
 static uint32_t merge(struct wanted *wanted, uint32_t count, uint32_t most) {
     qsort(wanted, count, sizeof *wanted, by_size);
+    count = drop_doubles(wanted, count);
     for (;;) {
         uint32_t closest = 0;
         double best = 1e300;
@@ -136,8 +151,7 @@ static uint32_t merge(struct wanted *wanted, uint32_t count, uint32_t most) {
                 closest = i;
             }
         }
-        if (count <= most && best > 1.0) return count;
-        if (count == 1) return count;
+        if (count <= most) return count;
         /* The larger one stays and takes over the smaller one's requests. */
         wanted[closest + 1].one_row = wanted[closest + 1].one_row || wanted[closest].one_row;
         memmove(&wanted[closest], &wanted[closest + 1], (count - closest - 1) * sizeof *wanted);
@@ -333,6 +347,7 @@ int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
     for (uint32_t m = 0; m < model_count; m++) {
         int code = check_row(models[m], limits);
         if (code) return code;
+        if (count > WANTED_MAX - WANTED_OF_MODEL) count = merge(wanted, count, WANTED_MAX / 2);
         count = add_model(models[m], limits->max_request_bytes, wanted, count);
         count = add_text(models[m], limits->max_request_bytes, wanted, count);
     }

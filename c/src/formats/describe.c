@@ -217,18 +217,35 @@ static void write_model(FILE *out, const struct lm_model *model) {
     fputc('}', out);
 }
 
+static int no_memory(void) {
+    return lm_error(LUMEN_E_NOMEM, "no memory for the description of the models");
+}
+
+/* A model's part, which stays what it is until its Runs are the workers' alone. */
+static int describe_model(struct lm_model *model) {
+    struct lm_description *kept = &model->description;
+    const uint32_t long_run_us = lm_model_long_run_us(model);
+    if (kept->text && kept->long_run_us == long_run_us) return 0;
+    free(kept->text);
+    *kept = (struct lm_description){.long_run_us = long_run_us};
+    FILE *out = open_memstream(&kept->text, &kept->bytes);
+    if (!out) return no_memory();
+    write_model(out, model);
+    return fclose(out) == 0 ? 0 : no_memory();
+}
+
 int lm_describe(struct lm_model *const *models, uint32_t model_count, const char *version,
                 char **text_out, size_t *bytes_out) {
     FILE *out = open_memstream(text_out, bytes_out);
-    if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the description of the models");
+    int code = 0;
+    if (!out) return no_memory();
     fprintf(out, "{\"server\":{\"name\":\"lumen\",\"version\":\"%s\",\"protocol\":1},\"models\":[",
             version);
-    for (uint32_t m = 0; m < model_count; m++) {
+    for (uint32_t m = 0; !code && m < model_count; m++) {
+        code = describe_model(models[m]);
         if (m) fputc(',', out);
-        write_model(out, models[m]);
+        if (!code) fwrite(models[m]->description.text, 1, models[m]->description.bytes, out);
     }
     fputs("]}", out);
-    if (fclose(out) != 0)
-        return lm_error(LUMEN_E_NOMEM, "no memory for the description of the models");
-    return 0;
+    return fclose(out) == 0 ? code : no_memory();
 }

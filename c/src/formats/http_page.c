@@ -20,7 +20,7 @@ extern const char lm_page[] __attribute__((visibility("hidden")));
 /* A server, as its page shows it. */
 struct page {
     struct lm_model *const *models;
-    uint32_t model_count;
+    uint32_t model_count, shown; /* the first so many */
     const char *version;
     uint32_t port, metrics_port;
 };
@@ -61,7 +61,7 @@ static int write_models(FILE *out, const struct page *page) {
                  {"wait", "mean wait"}, {"run", "mean run"},   {"answered", "answered"},
                  {"failed", "failed"},  {"refused", "refused"}};
     enum { CELLS = sizeof cells / sizeof cells[0] };
-    for (uint32_t m = 0; m < page->model_count; m++) {
+    for (uint32_t m = 0; m < page->shown; m++) {
         const struct lm_model *model = page->models[m];
         fputs("<tr data-model=\"", out);
         write_text(out, model->name);
@@ -232,7 +232,7 @@ static void write_text_command(FILE *out, const struct lm_model *model) {
 
 static int write_commands(FILE *out, const struct page *page) {
     int code = 0;
-    for (uint32_t m = 0; !code && m < page->model_count; m++) {
+    for (uint32_t m = 0; !code && m < page->shown; m++) {
         const struct lm_model *model = page->models[m];
         const char *box = box_of(model);
         fprintf(out, "<details%s", m ? "" : " open");
@@ -263,6 +263,15 @@ static int write_commands(FILE *out, const struct page *page) {
 
 /* ---- the page ---- */
 
+static int write_others(FILE *out, const struct page *page) {
+    if (page->shown < page->model_count)
+        fprintf(out,
+                "<p><small>And %u models more: <a href=\"/v1/models\">/v1/models</a> has all "
+                "names.</small></p>\n",
+                page->model_count - page->shown);
+    return 0;
+}
+
 static int write_version(FILE *out, const struct page *page) {
     fputs(page->version, out);
     return 0;
@@ -289,11 +298,9 @@ static int write_metrics(FILE *out, const struct page *page) {
 static const struct {
     const char *name;
     int (*write)(FILE *out, const struct page *page);
-} places[] = {{"<!--version-->", write_version},
-              {"<!--origin-->", write_origin},
-              {"<!--models-->\n", write_models},
-              {"<!--commands-->\n", write_commands},
-              {"<!--metrics-->", write_metrics}};
+} places[] = {{"<!--version-->", write_version},     {"<!--origin-->", write_origin},
+              {"<!--models-->\n", write_models},     {"<!--others-->\n", write_others},
+              {"<!--commands-->\n", write_commands}, {"<!--metrics-->", write_metrics}};
 
 /* Writes what is before the next place and the place. Returns 0 or LUMEN_E_NOMEM; NULL in `at_out`:
  * the page is whole. */
@@ -312,7 +319,8 @@ static int write_piece(FILE *out, const struct page *page, const char **at_out) 
 
 int lm_http_page(struct lm_model *const *models, uint32_t model_count, const char *version,
                  uint32_t port, uint32_t metrics_port, struct lm_oip_document *out_document) {
-    const struct page page = {models, model_count, version, port, metrics_port};
+    const uint32_t shown = model_count < LM_PAGE_MODELS ? model_count : LM_PAGE_MODELS;
+    const struct page page = {models, model_count, shown, version, port, metrics_port};
     FILE *out = open_memstream(&out_document->text, &out_document->bytes);
     if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
     int code = 0;

@@ -61,32 +61,26 @@ static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t c
     }
 }
 
-static bool is_version_of(const struct lm_model *one, const struct lm_model *model) {
-    return strcmp(one->base, model->base) == 0;
-}
-
-/* The next higher version of a model than `after`; NULL: there is none. */
-static const struct lm_model *next_version(struct lm_model *const *models, uint32_t model_count,
-                                           const struct lm_model *model, uint32_t after) {
+/* The next higher version than `after`; NULL: there is none. */
+static const struct lm_model *next_version(struct lm_model *const *versions, uint32_t count,
+                                           uint32_t after) {
     const struct lm_model *next = NULL;
-    for (uint32_t m = 0; m < model_count; m++) {
-        const struct lm_model *one = models[m];
-        if (is_version_of(one, model) && one->version > after &&
-            (!next || one->version < next->version))
-            next = one;
+    for (uint32_t v = 0; v < count; v++) {
+        const struct lm_model *one = versions[v];
+        if (one->version > after && (!next || one->version < next->version)) next = one;
     }
     return next;
 }
 
-int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *models,
-                          uint32_t model_count, struct lm_oip_document *out) {
+int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *versions,
+                          uint32_t version_count, struct lm_oip_document *out) {
     FILE *file = lm_oip_open_document(out);
     if (!file) return lm_oip_no_document();
     fputs("{\"name\":", file);
     lm_json_write(file, model->base);
     const char *before = ",\"versions\":[";
-    for (const struct lm_model *one = next_version(models, model_count, model, 0); one;
-         one = next_version(models, model_count, model, one->version)) {
+    for (const struct lm_model *one = next_version(versions, version_count, 0); one;
+         one = next_version(versions, version_count, one->version)) {
         fprintf(file, "%s\"%u\"", before, one->version);
         before = ",";
     }
@@ -108,15 +102,11 @@ int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out
     return lm_oip_close_document(file, out);
 }
 
-/* Each name once, between two texts. */
+/* Each name between two texts. */
 static void write_names(FILE *file, struct lm_model *const *models, uint32_t model_count,
                         const char *before, const char *behind) {
-    bool any = false;
     for (uint32_t m = 0; m < model_count; m++) {
-        /* With its lowest version. */
-        if (next_version(models, model_count, models[m], 0) != models[m]) continue;
-        if (any) fputc(',', file);
-        any = true;
+        if (m) fputc(',', file);
         fputs(before, file);
         lm_json_write(file, models[m]->base);
         fputs(behind, file);
@@ -206,17 +196,10 @@ int lm_rows_model_signature(const struct lm_model *model, struct lm_oip_document
 
 /* ---- statistics ---- */
 
-/* Text in memory of fixed size; `full` once something did not fit. */
-struct page {
-    char *text;
-    size_t bytes;
-    size_t used;
-    bool full;
-};
+static void print(struct lm_oip_stats_page *page, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-static void print(struct page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void print(struct page *page, const char *format, ...) {
+static void print(struct lm_oip_stats_page *page, const char *format, ...) {
     if (page->full) return;
     size_t room = page->bytes - page->used;
     va_list args;
@@ -227,7 +210,7 @@ static void print(struct page *page, const char *format, ...) {
     if (!page->full) page->used += (size_t)length;
 }
 
-static void print_string(struct page *page, const char *text) {
+static void print_string(struct lm_oip_stats_page *page, const char *text) {
     size_t written = 0;
     print(page, "\"");
     if (page->full) return;
@@ -237,13 +220,14 @@ static void print_string(struct page *page, const char *text) {
     print(page, "\"");
 }
 
-static void print_duration(struct page *page, const char *name, uint64_t count, uint64_t ns) {
+static void print_duration(struct lm_oip_stats_page *page, const char *name, uint64_t count,
+                           uint64_t ns) {
     print(page, "\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}", name, count, ns);
 }
 
 /* All stages of a worker have the count of the requests that went through all of them:
  * perf_analyzer ends with an error where they differ. */
-static void print_model(struct page *page, const struct lm_oip_model_stats *stats) {
+static void print_model(struct lm_oip_stats_page *page, const struct lm_oip_model_stats *stats) {
     const struct {
         const char *name;
         uint64_t count;
@@ -303,21 +287,21 @@ enum {
     MODEL_STATS_BYTES_MAX = 1024 + LM_BATCH_SIZES * BATCH_STATS_BYTES_MAX
 };
 
-size_t lm_oip_stats_bytes_max(const struct lm_oip_model_stats *stats, uint32_t count) {
-    size_t bytes = 64;
-    for (uint32_t m = 0; m < count; m++)
-        bytes += MODEL_STATS_BYTES_MAX + LM_JSON_ESCAPE_MAX * strlen(stats[m].name);
-    return bytes;
+size_t lm_oip_stats_bytes_max(uint32_t count) {
+    return 64 + count * (MODEL_STATS_BYTES_MAX + (size_t)LM_JSON_ESCAPE_MAX * LM_NAME_BYTES_MAX);
 }
 
-size_t lm_oip_stats_write(const struct lm_oip_model_stats *stats, uint32_t count, char *text,
-                          size_t bytes) {
-    struct page page = {.text = text, .bytes = bytes};
-    print(&page, "{\"model_stats\":[");
-    for (uint32_t m = 0; m < count; m++) {
-        if (m) print(&page, ",");
-        print_model(&page, &stats[m]);
-    }
-    print(&page, "]}");
-    return page.full ? 0 : page.used;
+void lm_oip_stats_begin(struct lm_oip_stats_page *page) {
+    print(page, "{\"model_stats\":[");
+    page->is_first = true;
+}
+
+void lm_oip_stats_add(struct lm_oip_stats_page *page, const struct lm_oip_model_stats *stats) {
+    if (!page->is_first) print(page, ",");
+    page->is_first = false;
+    print_model(page, stats);
+}
+
+void lm_oip_stats_end(struct lm_oip_stats_page *page) {
+    print(page, "]}");
 }

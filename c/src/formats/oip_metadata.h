@@ -20,14 +20,16 @@ struct lm_oip_document {
 /* `extensions` has at least one, and ends with NULL. */
 int lm_oip_server_metadata(const char *name, const char *version, const char *const *extensions,
                            struct lm_oip_document *out);
-int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *models,
-                          uint32_t model_count, struct lm_oip_document *out);
+/* `versions`: all that the model's name has, itself too. */
+int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *versions,
+                          uint32_t version_count, struct lm_oip_document *out);
 /* The answer to a readiness request for a model that is ready. */
 int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out);
 /* GET /v1/models/M: KServe's clients look at `ready`, TensorFlow Serving's at the first state. */
 int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *out);
 /* GET /v1/models/M/metadata: the signature that TensorFlow Serving's clients look for. */
 int lm_rows_model_signature(const struct lm_model *model, struct lm_oip_document *out);
+/* Of each name one model. */
 int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
                         struct lm_oip_document *out);
 int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count,
@@ -67,10 +69,18 @@ struct lm_oip_model_stats {
 
 /* Adds a thread's executions of a size to those of the others. One size too many is left out. */
 void lm_oip_stats_add_batch(struct lm_oip_model_stats *stats, const struct lm_oip_batch *batch);
-/* Upper bound of what lm_oip_stats_write writes. */
-size_t lm_oip_stats_bytes_max(const struct lm_oip_model_stats *stats, uint32_t count);
-/* {"model_stats":[...]}. Returns the bytes written, 0 when they do not fit. Allocates nothing. */
-size_t lm_oip_stats_write(const struct lm_oip_model_stats *stats, uint32_t count, char *text,
-                          size_t bytes);
+
+/* {"model_stats":[...]}, in memory of fixed size. Allocates nothing. */
+struct lm_oip_stats_page {
+    char *text;
+    size_t bytes, used;
+    bool full; /* something did not fit, and nothing was written since */
+    bool is_first;
+};
+/* Upper bound of what is written of so many models. */
+size_t lm_oip_stats_bytes_max(uint32_t count);
+void lm_oip_stats_begin(struct lm_oip_stats_page *page);
+void lm_oip_stats_add(struct lm_oip_stats_page *page, const struct lm_oip_model_stats *stats);
+void lm_oip_stats_end(struct lm_oip_stats_page *page);
 
 #endif

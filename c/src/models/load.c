@@ -250,6 +250,8 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
 
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     for (uint32_t s = LM_RUNNERS_MAX; s-- > 0;) close_session(model, ort, s);
+    free(model->description.text);
+    model->description.text = NULL;
     lm_warmups_close(model);
     lm_sequences_close(model->sequences, ort);
     model->sequences = NULL;

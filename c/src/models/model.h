@@ -53,6 +53,13 @@ enum lm_runner_kind {
     LM_RUNNER_KINDS
 };
 
+/* What `describe` says of a model: control thread alone. */
+struct lm_description {
+    char *text; /* NULL: not written yet */
+    size_t bytes;
+    uint32_t long_run_us; /* the model's, when it was written */
+};
+
 struct lm_model {
     char name[LM_NAME_BYTES_MAX], base[LM_NAME_BYTES_MAX]; /* BASE, or BASE:VERSION beside others */
     uint32_t version, index, number; /* what the server keeps it by, and native clients call it */
@@ -81,6 +88,7 @@ struct lm_model {
      * model, whatever the estimate says. 0: no Run did. Atomic: models/run_place.h. */
     uint32_t long_run_us;
     bool long_run_told; /* to people; control thread */
+    struct lm_description description;
     uint32_t channel_order;
     struct lm_input_plan input_plan;
     struct lm_labels labels;       /* of its classes; may be empty */

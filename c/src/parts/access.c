@@ -27,6 +27,27 @@ static void copy_bucket(struct lm_token_bucket *to, const struct lm_token_bucket
     carry(to, from);
 }
 
+/* Makes room for the buckets of so many models. Returns 0 or LUMEN_E_NOMEM. */
+static int hold_buckets(struct lm_access *access, uint32_t count) {
+    const uint32_t before = access->model_count;
+    if (count <= before) return 0;
+    struct lm_token_bucket *buckets = aligned_alloc(LM_CACHE_LINE, count * sizeof *buckets);
+    if (!buckets) return lm_error(LUMEN_E_NOMEM, "no memory for the rates of %u models", count);
+    memset(buckets, 0, count * sizeof *buckets);
+    for (uint32_t m = 0; m < before; m++) copy_bucket(&buckets[m], &access->model_buckets[m]);
+    free(access->model_buckets);
+    access->model_buckets = buckets;
+    access->model_count = count;
+    return 0;
+}
+
+static int copy_buckets(struct lm_access *to, const struct lm_access *from) {
+    int code = hold_buckets(to, from->model_count);
+    for (uint32_t m = 0; !code && m < from->model_count; m++)
+        copy_bucket(&to->model_buckets[m], &from->model_buckets[m]);
+    return code;
+}
+
 static void carry_keys(struct lm_keys *to, const struct lm_keys *from) {
     for (uint32_t t = 0; t < to->count; t++) {
         for (uint32_t f = 0; f < from->count; f++) {
@@ -56,11 +77,13 @@ int lm_access_open(struct lm_access **access_out, const lumen_config *config,
         access->traffic = before->traffic;
         carry(&access->bucket, &before->bucket);
         carry_keys(&access->keys, &before->keys);
-        for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
-            copy_bucket(&access->model_buckets[m], &before->model_buckets[m]);
+        code = copy_buckets(access, before);
     }
-    *access_out = access;
-    return 0;
+    if (code)
+        lm_access_close(access);
+    else
+        *access_out = access;
+    return code;
 }
 
 int lm_access_copy(struct lm_access **access_out, const struct lm_access *before) {
@@ -79,13 +102,16 @@ int lm_access_copy(struct lm_access **access_out, const struct lm_access *before
     access->traffic = before->traffic;
     access->since_ns = before->since_ns; /* its keys have the same numbers */
     copy_bucket(&access->bucket, &before->bucket);
-    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
-        copy_bucket(&access->model_buckets[m], &before->model_buckets[m]);
     for (uint32_t k = 0; k < keys.count; k++) {
         copy_bucket(&keys.entries[k].bucket, &before->keys.entries[k].bucket);
         copy_bucket(&keys.entries[k].token_bucket, &before->keys.entries[k].token_bucket);
     }
-    return 0;
+    int code = copy_buckets(access, before);
+    if (code) {
+        lm_access_close(access);
+        *access_out = NULL;
+    }
+    return code;
 }
 
 int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_model_config *config,
@@ -93,9 +119,11 @@ int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_mo
     char name[LM_NAME_BYTES_MAX + 16];
     snprintf(name, sizeof name, "model '%s': rate", config->name);
     int code = lm_setting_rate(name, config->rate, config->burst);
+    if (!code) code = hold_buckets(access, model + 1);
     if (code) return code;
     lm_token_bucket_init(&access->model_buckets[model], config->rate, config->burst, now_ns);
-    if (before) carry(&access->model_buckets[model], &before->model_buckets[model]);
+    const struct lm_token_bucket *old = before ? lm_access_bucket(before, model) : NULL;
+    if (old) carry(&access->model_buckets[model], old);
     return 0;
 }
 
@@ -110,5 +138,6 @@ void lm_access_find_budgets(struct lm_access *access, const struct lm_budgets *b
 void lm_access_close(struct lm_access *access) {
     if (!access) return;
     lm_keys_close(&access->keys);
+    free(access->model_buckets);
     free(access);
 }

@@ -13,8 +13,9 @@
 #include "wire/http_site.h"
 
 struct lm_access {
-    struct lm_token_bucket bucket; /* all requests together */
-    struct lm_token_bucket model_buckets[LUMEN_MODELS_MAX];
+    struct lm_token_bucket bucket;         /* all requests together */
+    struct lm_token_bucket *model_buckets; /* by index, as far as there are any */
+    uint32_t model_count;
     struct lm_keys keys;
     struct lm_http_hosts hosts;
     struct lm_traffic traffic;
@@ -33,6 +34,11 @@ int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_mo
                         const struct lm_access *before, uint64_t now_ns);
 /* The table `before` once more, for a change of one model's rate. Returns 0 or LUMEN_E_NOMEM. */
 int lm_access_copy(struct lm_access **access_out, const struct lm_access *before);
+/* Any thread: of a model's requests; NULL: they have no bound. */
+static inline struct lm_token_bucket *lm_access_bucket(const struct lm_access *access,
+                                                       uint32_t model) {
+    return model < access->model_count ? &access->model_buckets[model] : NULL;
+}
 /* Whose budget each key has. */
 void lm_access_find_budgets(struct lm_access *access, const struct lm_budgets *budgets);
 /* NULL is allowed. */

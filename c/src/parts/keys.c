@@ -9,7 +9,6 @@
 
 _Static_assert((int)LM_KEY_HASH_BYTES == (int)crypto_hash_sha256_BYTES, "one hash");
 _Static_assert((int)LM_KEY_HASH_BYTES == (int)crypto_verify_32_BYTES, "compared as a whole");
-_Static_assert(LUMEN_MODELS_MAX <= 64, "a key's models are one 64-bit word");
 _Static_assert(sizeof(((lumen_key_config *)0)->sha256) == LM_KEY_HASH_BYTES, "the same hash");
 
 /* ---- opening ---- */
@@ -52,6 +51,11 @@ static int check_limits(const lumen_key_config *key) {
     int code = check_rate(key->name, "", key->rate, key->burst);
     if (!code) code = check_rate(key->name, "token_", key->token_rate, key->token_burst);
     if (code) return code;
+    for (uint32_t m = 0; key->models && m < key->model_count; m++) {
+        if (!key->models[m])
+            return lm_error(LUMEN_E_INVALID, "key '%s': models: expected names, found NULL",
+                            key->name);
+    }
     if (key->flags & ~(uint32_t)LUMEN_KEY_FLAGS) {
         return lm_error(LUMEN_E_INVALID, "key '%s': flags: expected 0 to %d, found %u", key->name,
                         LUMEN_KEY_FLAGS, key->flags);
@@ -89,6 +93,69 @@ static int check(const lumen_key_config *config, uint32_t count) {
     return code;
 }
 
+/* ---- rights ---- */
+
+enum { RIGHTS_BYTES = LUMEN_MODELS_MAX / 8 };
+
+/* The names, each with its NUL behind the list of them, in one piece of memory; and nobody's right
+ * yet. Returns 0 or LUMEN_E_NOMEM. */
+static int hold_rights(struct lm_key *key, const char *const *names, uint32_t count) {
+    size_t bytes = (count + 1) * sizeof *key->model_names;
+    for (uint32_t m = 0; m < count; m++) bytes += strlen(names[m]) + 1;
+    key->model_names = malloc(bytes);
+    key->models = calloc(1, RIGHTS_BYTES);
+    if (!key->model_names || !key->models)
+        return lm_error(LUMEN_E_NOMEM, "no memory for the models of key '%s'", key->name);
+    char *at = (char *)(key->model_names + count + 1);
+    for (uint32_t m = 0; m < count; m++) {
+        key->model_names[m] = at;
+        at = stpcpy(at, names[m]) + 1;
+    }
+    key->model_names[count] = NULL;
+    return 0;
+}
+
+static int copy_rights(struct lm_key *key, const struct lm_key *from) {
+    uint32_t count = 0;
+    if (!from->models) return 0;
+    while (from->model_names[count]) count++;
+    int code = hold_rights(key, (const char *const *)from->model_names, count);
+    if (!code) memcpy(key->models, from->models, RIGHTS_BYTES);
+    return code;
+}
+
+void lm_keys_name_model(struct lm_keys *keys, uint32_t model, const char *name, const char *base) {
+    LM_ASSERT(model < LUMEN_MODELS_MAX);
+    for (uint32_t k = 0; k < keys->count; k++) {
+        const struct lm_key *key = &keys->entries[k];
+        bool is_named = false;
+        if (!key->models) continue;
+        for (char **named = key->model_names; *named && !is_named; named++)
+            is_named = strcmp(*named, name) == 0 || strcmp(*named, base) == 0;
+        uint64_t *word = &key->models[model / 64], bit = 1ull << model % 64;
+        *word = is_named ? *word | bit : *word & ~bit;
+    }
+}
+
+/* ---- all keys ---- */
+
+static int hold(struct lm_keys *keys, uint32_t count) {
+    const size_t bytes = count * sizeof *keys->entries;
+    keys->entries = aligned_alloc(LM_CACHE_LINE, bytes);
+    keys->hashes = calloc(count, sizeof *keys->hashes);
+    if (keys->entries) memset(keys->entries, 0, bytes);
+    if (keys->entries && keys->hashes) return 0;
+    return lm_error(LUMEN_E_NOMEM, "no memory for %u keys", count);
+}
+
+static int open_key(struct lm_key *key, const lumen_key_config *config, uint64_t now_ns) {
+    key->flags = config->flags;
+    memcpy(key->name, config->name, strlen(config->name) + 1);
+    lm_token_bucket_init(&key->bucket, config->rate, config->burst, now_ns);
+    lm_token_bucket_init(&key->token_bucket, config->token_rate, config->token_burst, now_ns);
+    return config->models ? hold_rights(key, config->models, config->model_count) : 0;
+}
+
 int lm_keys_open(struct lm_keys *keys, const lumen_key_config *config, uint32_t count,
                  uint64_t now_ns) {
     *keys = (struct lm_keys){0};
@@ -96,54 +163,38 @@ int lm_keys_open(struct lm_keys *keys, const lumen_key_config *config, uint32_t 
     if (code || count == 0) return code;
     if (sodium_init() < 0)
         return lm_error(LUMEN_E_UNSUPPORTED, "keys: libsodium cannot be set up on this system");
-    keys->entries = aligned_alloc(LM_CACHE_LINE, count * sizeof *keys->entries);
-    keys->hashes = calloc(count, sizeof *keys->hashes);
-    if (!keys->entries || !keys->hashes) {
-        lm_keys_close(keys);
-        return lm_error(LUMEN_E_NOMEM, "no memory for %u keys", count);
+    code = hold(keys, count);
+    for (; !code && keys->count < count; keys->count++) {
+        memcpy(keys->hashes[keys->count], config[keys->count].sha256, LM_KEY_HASH_BYTES);
+        code = open_key(&keys->entries[keys->count], &config[keys->count], now_ns);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        struct lm_key *key = &keys->entries[i];
-        *key = (struct lm_key){.models = config[i].models, .flags = config[i].flags};
-        memcpy(key->name, config[i].name, strlen(config[i].name) + 1);
-        memcpy(keys->hashes[i], config[i].sha256, LM_KEY_HASH_BYTES);
-        lm_token_bucket_init(&key->bucket, config[i].rate, config[i].burst, now_ns);
-        lm_token_bucket_init(&key->token_bucket, config[i].token_rate, config[i].token_burst,
-                             now_ns);
-    }
-    keys->count = count;
-    return 0;
+    if (code) lm_keys_close(keys);
+    return code;
 }
 
 int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from) {
     *keys = (struct lm_keys){0};
     if (from->count == 0) return 0;
-    keys->entries = aligned_alloc(LM_CACHE_LINE, from->count * sizeof *keys->entries);
-    keys->hashes = calloc(from->count, sizeof *keys->hashes);
-    if (!keys->entries || !keys->hashes) {
-        lm_keys_close(keys);
-        return lm_error(LUMEN_E_NOMEM, "no memory for %u keys", from->count);
-    }
-    for (uint32_t i = 0; i < from->count; i++) {
-        const struct lm_key *key = &from->entries[i];
-        keys->entries[i] = (struct lm_key){.models = key->models, .flags = key->flags};
-        lm_store_relaxed_u32(&keys->entries[i].budget, /* relaxed: the table is published later */
+    int code = hold(keys, from->count);
+    for (; !code && keys->count < from->count; keys->count++) {
+        const struct lm_key *key = &from->entries[keys->count];
+        struct lm_key *copy = &keys->entries[keys->count];
+        copy->flags = key->flags;
+        lm_store_relaxed_u32(&copy->budget, /* relaxed: the table is published later */
                              lm_load_relaxed_u32(&key->budget));
-        memcpy(keys->entries[i].name, key->name, sizeof key->name);
-        memcpy(keys->hashes[i], from->hashes[i], LM_KEY_HASH_BYTES);
+        memcpy(copy->name, key->name, sizeof key->name);
+        memcpy(keys->hashes[keys->count], from->hashes[keys->count], LM_KEY_HASH_BYTES);
+        code = copy_rights(copy, key);
     }
-    keys->count = from->count;
-    return 0;
-}
-
-void lm_keys_forget_model(struct lm_keys *keys, uint32_t model) {
-    for (uint32_t k = 0; k < keys->count; k++) {
-        uint64_t *models = &keys->entries[k].models;
-        if (*models != UINT64_MAX) *models &= ~(1ull << model); /* or it names none, but all */
-    }
+    if (code) lm_keys_close(keys);
+    return code;
 }
 
 void lm_keys_close(struct lm_keys *keys) {
+    for (uint32_t k = 0; keys->entries && k < keys->count; k++) {
+        free(keys->entries[k].model_names);
+        free(keys->entries[k].models);
+    }
     free(keys->entries);
     free(keys->hashes);
     *keys = (struct lm_keys){0};
@@ -175,7 +226,8 @@ uint32_t lm_keys_find_subject(const struct lm_keys *keys, const uint8_t *hash) {
 
 bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model) {
     LM_DEBUG_ASSERT(key < keys->count);
-    return model < LUMEN_MODELS_MAX && (keys->entries[key].models >> model & 1);
+    const uint64_t *models = keys->entries[key].models;
+    return model < LUMEN_MODELS_MAX && (!models || (models[model / 64] >> model % 64 & 1));
 }
 
 bool lm_keys_is_admin(const struct lm_keys *keys, uint32_t key) {

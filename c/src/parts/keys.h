@@ -24,7 +24,8 @@ struct lm_key {
     struct lm_token_bucket bucket;       /* of its requests a second */
     struct lm_token_bucket token_bucket; /* of its tokens of texts a second */
     char name[LM_KEY_NAME_BYTES_MAX];
-    uint64_t models;      /* bit m: may use model m */
+    char **model_names;   /* that it may use, NULL behind the last one; NULL: it may use all */
+    uint64_t *models;     /* of those that there are: bit m: may use model m */
     uint32_t flags;       /* LUMEN_KEY_* */
     lm_atomic_u32 budget; /* as lm_budgets_find has it; 0: none */
 };
@@ -50,8 +51,9 @@ void lm_keys_close(struct lm_keys *keys);
 /* The same keys, whose buckets the caller fills. Returns 0 or LUMEN_E_NOMEM. */
 int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from);
 
-/* Before the keys are in force: no key that names its models may use this one any more. */
-void lm_keys_forget_model(struct lm_keys *keys, uint32_t model);
+/* Before the keys are in force: the model of that number has this name from now on; whoever names
+ * it, or its base, may use it, and of those that name their models nobody else. */
+void lm_keys_name_model(struct lm_keys *keys, uint32_t model, const char *name, const char *base);
 
 /* Any thread: whose certificate it is, by the SHA-256 of its name; LM_KEY_NONE: nobody's. */
 uint32_t lm_keys_find_subject(const struct lm_keys *keys, const uint8_t *hash);

@@ -34,26 +34,32 @@ static bool keep(lumen_server *server, const lumen_fallback *fallback) {
     return is_whole;
 }
 
-static uint64_t list_of(const struct lm_model_set *set, const struct lm_fallback_names *one) {
-    uint64_t list = 0;
+/* One's list in this set; NULL: it has none. */
+static void bind_list(struct lm_fallback_list *list, const struct lm_model_set *set,
+                      const struct lm_fallback_names *one) {
+    uint64_t words[LM_FALLBACK_WORDS] = {0};
     uint32_t n = 0;
-    for (uint32_t o = 1; o <= LUMEN_FALLBACKS_MAX && one->names[o]; o++) {
+    for (uint32_t o = 1; one && o <= LUMEN_FALLBACKS_MAX && one->names[o]; o++) {
         const struct lm_model *model = lm_model_set_named(set, one->names[o]);
-        if (model) list |= (uint64_t)(model->index + 1) << 8 * n++;
+        if (!model) continue;
+        words[n / LM_FALLBACKS_A_WORD] |= (uint64_t)(model->index + 1)
+                                          << 16 * (n % LM_FALLBACKS_A_WORD);
+        n++;
     }
-    return list;
+    for (uint32_t w = 0; w < LM_FALLBACK_WORDS; w++) /* relaxed: as in fallbacks.h */
+        lm_store_relaxed_u64(&list->words[w], words[w]);
 }
 
 void lm_server_bind_fallbacks(lumen_server *server, const struct lm_model_set *set) {
     struct lm_fallbacks *fallbacks = &server->shared.fallbacks;
-    uint64_t lists[LUMEN_MODELS_MAX] = {0};
+    const struct lm_fallback_names *lists[LUMEN_MODELS_MAX] = {NULL};
+    if (!server->fallbacks && !lm_fallbacks_are_any(fallbacks)) return;
     for (const struct lm_fallback_names *one = server->fallbacks; one; one = one->next) {
         const struct lm_model *model = lm_model_set_named(set, one->names[0]);
-        if (model) lists[model->index] = list_of(set, one);
+        if (model) lists[model->index] = one;
     }
-    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) /* relaxed, both: as in fallbacks.h */
-        lm_store_relaxed_u64(&fallbacks->of[m], lists[m]);
-    lm_store_relaxed_u32(&fallbacks->any, server->fallbacks != NULL);
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) bind_list(&fallbacks->of[m], set, lists[m]);
+    lm_store_relaxed_u32(&fallbacks->any, server->fallbacks != NULL); /* relaxed: as above */
 }
 
 int lumen_set_fallbacks(lumen_server *server, const lumen_fallback *fallbacks, uint32_t count) {

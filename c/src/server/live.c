@@ -137,16 +137,17 @@ static int make_set(lumen_server *server, uint32_t index, struct lm_model *model
     const struct lm_model_set *now = server->set;
     struct lm_model_set *next = lm_server_new_set();
     if (!next) return lm_error(LUMEN_E_NOMEM, "no memory for a set of models");
+    int code = 0;
     if (model) model->sets++; /* the caller's */
     for (uint32_t m = 0; m < now->count; m++) {
-        if (now->models[m]->index != index) lm_model_set_add(next, now->models[m]);
+        if (!code && now->models[m]->index != index) code = lm_model_set_add(next, now->models[m]);
     }
-    if (model) lm_model_set_add(next, model);
-    int code = lm_request_lists_open(next, now);
+    if (!code && model) code = lm_model_set_add(next, model);
+    if (!code) code = lm_request_lists_open(next, now);
     for (uint32_t i = 0; !code && i < shared->io_count; i++)
         code = lm_request_lists_hold(next->lists, &shared->ios[i]);
     if (!code) code = lm_server_describe_set(next);
-    if (!code) code = lm_server_document_set(server, next);
+    if (!code) code = lm_server_document_set(server, next, now);
     *set_out = next;
     if (code) {
         char reason[256];
@@ -267,7 +268,7 @@ static int put_in_force(lumen_server *server, struct lm_loading *loading) {
         code = lm_access_set_model(access, model->index, loading->config,
                                    loading->place.is_anothers ? NULL : access_before, lm_now_ns());
     if (!code) code = make_set(server, model->index, model, &next);
-    if (!code && (code = lm_server_take_place(server, &loading->place, model->name, access))) {
+    if (!code && (code = lm_server_take_place(server, &loading->place, model, access))) {
         model->sets++; /* the caller closes it */
         lm_server_close_set(server, next);
         model->sets--;

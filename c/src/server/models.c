@@ -71,7 +71,7 @@ void lm_server_close_model(lumen_server *server, struct lm_model *model) {
 struct lm_parts lm_server_parts(const lumen_server *server) {
     const struct lm_model_set *set = server->set;
     struct lm_parts parts = {.known = set->count ? set->models[set->count - 1]->index + 1 : 0};
-    memcpy(parts.at, set->at, sizeof parts.at);
+    for (uint32_t m = 0; m < set->count; m++) parts.at[set->models[m]->index] = set->models[m];
     return parts;
 }
 
@@ -123,15 +123,15 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
     if (server->state != SERVER_OPEN)
         return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
     if (set->description) return lm_error(LUMEN_E_STATE, "models are added before lumen_describe");
-    if (set->count == LUMEN_MODELS_MAX)
-        return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
+    if (set->count == server->names_max)
+        return lm_error(LUMEN_E_INVALID, "models: expected at most %u", server->names_max);
     if (lm_model_set_named(set, config->name))
         return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
     struct lm_parts parts = lm_server_parts(server);
     int code = lm_server_open_model(server, config, set->count, &parts, &model);
     if (code) return code;
     model->number = server->numbers[model->index] = (uint16_t)model->index;
-    code = lm_shared_add_model(&server->shared, model->index, config);
+    code = lm_shared_add_model(&server->shared, model, config);
     if (code) {
         lm_server_close_model(server, model);
         return code;
@@ -147,8 +147,9 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
     }
     *index_out = model->index;
     model->signature = server->signatures[model->index] = 1;
-    lm_model_set_add(set, model);
-    return 0;
+    code = lm_model_set_add(set, model);
+    if (code) lm_server_close_model(server, model);
+    return code;
 }
 
 /* ---- sets ---- */
@@ -164,6 +165,7 @@ void lm_server_close_set(lumen_server *server, struct lm_model_set *set) {
     for (uint32_t m = 0; m < set->count; m++) {
         if (--set->models[m]->sets == 0) lm_server_close_model(server, set->models[m]);
     }
+    lm_model_set_close(set);
     free(set);
 }
 
@@ -173,7 +175,8 @@ int lm_server_describe_set(struct lm_model_set *set) {
                        &set->description_bytes);
 }
 
-int lm_server_document_set(const lumen_server *server, struct lm_model_set *set) {
+int lm_server_document_set(const lumen_server *server, struct lm_model_set *set,
+                           const struct lm_model_set *before) {
     const struct lm_shared *shared = &server->shared;
     const struct lm_http_server http = {.name = server->name,
                                         .version = LUMEN_VERSION,
@@ -183,5 +186,5 @@ int lm_server_document_set(const lumen_server *server, struct lm_model_set *set)
                                         .requests_max = shared->config.queue_capacity,
                                         .shares_memory = shared->config.shared_memory,
                                         .errands = shared->errands};
-    return lm_http_documents_open(set, &http);
+    return lm_http_documents_open(set, before, &http);
 }

@@ -37,6 +37,10 @@ static int make_access(const lumen_server *server, const lumen_config *config,
     if (!code) code = lm_access_open(access_out, config, before, lm_now_ns());
     if (code) return code;
     lm_access_find_budgets(*access_out, &server->shared.budgets);
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        const struct lm_model *model = server->set->models[m];
+        lm_keys_name_model(&(*access_out)->keys, model->index, model->name, model->base);
+    }
     for (uint32_t m = 0; !code && m < model_count; m++)
         code = lm_access_set_model(*access_out, indexes[m], &models[m], before, lm_now_ns());
     if (code) lm_access_close(*access_out);

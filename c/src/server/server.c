@@ -90,6 +90,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     if (!server) return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     memset(server, 0, sizeof *server);
     server->opened_ns = lm_now_ns();
+    server->names_max = LUMEN_MODELS_MAX;
     pthread_mutex_init(&server->changing, NULL);
     pthread_mutex_init(&server->control, NULL);
     const char *name = config->name ? config->name : "lumen";
@@ -219,7 +220,7 @@ int lumen_start(lumen_server *server) {
     if (!code) code = lm_request_lists_open(server->set, NULL);
     if (!code) code = lm_server_open_nodes(server);
     if (!code) code = lm_server_describe_set(server->set);
-    if (!code) code = lm_server_document_set(server, server->set);
+    if (!code) code = lm_server_document_set(server, server->set, NULL);
     if (!code) code = open_stats(server);
     if (!code && lm_access_log_has_rows(shared)) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,

@@ -41,6 +41,7 @@ struct lumen_server {
     uint32_t signatures[LUMEN_MODELS_MAX]; /* that models of each index have had */
     uint16_t numbers[LUMEN_MODELS_MAX];    /* of the name at each index; server/names.c */
     uint16_t last_number;
+    uint32_t names_max;                       /* at a time: LUMEN_MODELS_MAX, but in tests */
     uint64_t left[LUMEN_MODELS_MAX], leaving; /* the larger, the later its name went */
     struct lm_loading *loading;               /* the model that is being loaded, or NULL */
     pthread_mutex_t changing; /* held for a whole load: one at a time. An unload waits for none */
@@ -125,8 +126,10 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
 void lm_server_close_model(lumen_server *server, struct lm_model *model);
 /* Writes what describe says of the set's models. Returns 0 or LUMEN_E_NOMEM. */
 int lm_server_describe_set(struct lm_model_set *set);
-/* Writes what HTTP says of them, once the ports are known. Returns 0 or LUMEN_E_NOMEM. */
-int lm_server_document_set(const lumen_server *server, struct lm_model_set *set);
+/* Writes what HTTP says of them, once the ports are known; it shares with the set `before`, if any,
+ * what did not change. Returns 0 or LUMEN_E_NOMEM. */
+int lm_server_document_set(const lumen_server *server, struct lm_model_set *set,
+                           const struct lm_model_set *before);
 
 /* server/names.c */
 /* Where a model's name is kept. */
@@ -142,10 +145,10 @@ int lm_server_find_place(lumen_server *server, const char *name, struct lm_name_
 /* Waits until the lines of the name that went are written; nobody holds `control`. Returns 0 or
  * LUMEN_E_AGAIN. */
 int lm_server_await_lines(lumen_server *server, const struct lm_name_place *place);
-/* Gives the place to the name, before its model and `access` are in force. Returns 0 or LUMEN_E_*.
+/* Gives the place to the model's name, before it and `access` are in force. Returns 0 or LUMEN_E_*.
  */
-int lm_server_take_place(lumen_server *server, const struct lm_name_place *place, const char *name,
-                         struct lm_access *access);
+int lm_server_take_place(lumen_server *server, const struct lm_name_place *place,
+                         const struct lm_model *model, struct lm_access *access);
 /* The name is unloaded. */
 void lm_server_leave_place(lumen_server *server, uint32_t index);
 
