@@ -38,6 +38,8 @@ HEADERS = (
 )
 HEADERS_TEXT = "".join((INCLUDE / name).read_text() for name in HEADERS)
 INCLUDES = "".join(f'#include "{name}"\n' for name in HEADERS)
+# They fill a buffer of the caller's.
+BUFFERS = ("lumen_describe", "lumen_plan", "lumen_news", "lumen_longest_idle")
 
 
 def compile_c(directory: Path, source: str, *options: str) -> Path:
@@ -195,7 +197,7 @@ def test_every_function_and_every_field_has_the_headers_type() -> None:
             [] if inside == "void" else [one.rpartition(" ")[::2] for one in inside.split(",")]
         )
         types = [ctype(kind + "*" * last.count("*")) for kind, last in arguments]
-        if name in ("lumen_describe", "lumen_plan", "lumen_news"):  # a buffer, not a text
+        if name in BUFFERS:  # not a text
             types[-2] = ctypes.POINTER(ctypes.c_char)
         if name == "lumen_make_certificate":  # two of them
             types[1:3] = [ctypes.POINTER(ctypes.c_char)] * 2

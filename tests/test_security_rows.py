@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-ATTACKS, FAULTS = 53, 25
+ATTACKS, FAULTS = 54, 25
 NUMBERS = [str(n + 1) for n in range(ATTACKS)] + [f"F{n + 1}" for n in range(FAULTS)]
 _ROW = re.compile(r"^\| (F?\d+) \| .+ \| (.+) \|$", re.MULTILINE)
 _FILE = re.compile(r"`([a-z0-9_/]+\.(?:py|c|h))`(?:: ((?:`\w+`(?:, )?)+))?")

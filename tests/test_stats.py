@@ -248,6 +248,14 @@ def test_what_a_difference_takes_from_which_reading(tmp_path: Path) -> None:
         delta(lost, earlier)
 
 
+def test_a_server_without_models(tmp_path: Path) -> None:
+    blocks = [data[:OF_MODELS] for data in BLOCKS]
+    data = build([data.ljust(BLOCK_BYTES, b"\0") for data in blocks], model_count=0)
+    snapshot = read(write(tmp_path, data))
+    assert (snapshot.models, snapshot.model_histograms) == ({}, {})
+    assert snapshot.counters == {"io": {"requests": 10}, "worker": {"requests": 9}}
+
+
 def test_a_models_name_ends_where_it_ends(tmp_path: Path) -> None:
     data = bytearray(build())
     data[MODELS_OFFSET + 3 : MODELS_OFFSET + 8] = b"\0rest"

@@ -87,6 +87,7 @@ HEADER_OF = {
     "ring/ring_open.c": "ring/ring_backend.h",
     "ring/ring_uring.c": "ring/ring_backend.h",
     "server/errands.c": "lumen.h",
+    "server/idle.c": "server/state.h",
     "server/live.c": "server/state.h",
     "server/memory.c": "server/state.h",
     "server/models.c": "server/state.h",

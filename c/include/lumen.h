@@ -630,7 +630,9 @@ enum lumen_errand_kind {
     LUMEN_ERRAND_LOAD = 1,
     LUMEN_ERRAND_UNLOAD = 2,
     LUMEN_ERRAND_TRACE = 3, /* Triton's settings of traces and of the log: asked for, or changed */
-    LUMEN_ERRAND_LOGGING = 4
+    LUMEN_ERRAND_LOGGING = 4,
+    LUMEN_ERRAND_DEMAND = 5 /* a request asks for a model that is not served: code 200, once it is,
+                             * else why it cannot be; several requests may wait for it */
 };
 
 typedef struct lumen_errand {
@@ -727,6 +729,11 @@ LUMEN_API int lumen_load_model(lumen_server *server, const lumen_model_config *c
  * does not come then. Another name may have the index from then on, and another number on the wire.
  */
 LUMEN_API int lumen_unload_model(lumen_server *server, const char *name);
+/* The name of the model that was asked for longest ago, or came longest ago and was not asked for:
+ * not one of those `spared`, nor one that an upstream serves, that is virtual, or that a virtual
+ * one runs. LUMEN_E_INVALID where there is none, or `capacity` is too small. Any thread. */
+LUMEN_API int lumen_longest_idle(lumen_server *server, const char *const *spared, uint32_t count,
+                                 char *name_out, size_t capacity);
 /* Puts queue_type, thread_count and allocator_type of the settings in force while the server
  * serves: requests that come from here on find them, those in flight go on as they are. Others of
  * the settings are not looked at. Threads that are not wanted sleep. On an error nothing has

@@ -1,4 +1,4 @@
-"""What calls that load and unload models ask for: their bodies, read and checked.
+"""Calls that load and unload models: which there are, and their bodies, read and checked.
 
 Called by control.py, on the threads that take calls and that load.
 """
@@ -6,7 +6,7 @@ Called by control.py, on the threads that take calls and that load.
 from __future__ import annotations
 
 import codecs
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -14,6 +14,8 @@ from lumen_uring.control import long_texts
 from lumen_uring.control.long_texts import LongText
 from lumen_uring.control.uploads import PREFIX
 from lumen_uring.errors import LumenError
+from lumen_uring.ring.errands import Errand
+from lumen_uring.settings.schema import Config
 
 
 class CallError(LumenError):
@@ -27,6 +29,27 @@ class CallError(LumenError):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Calls(Protocol):
+    """What the control needs of the engine."""
+
+    def next_errand(self, timeout_s: float) -> Errand | None: ...
+    def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None: ...
+    def hold_ready(self, hold: bool) -> None: ...
+    def settle(self, timeout_s: float) -> bool: ...
+    def longest_idle(self, spared: list[str]) -> str | None: ...
+
+
+def kinds_of(config: Config) -> tuple[str, ...]:
+    """The kinds of calls that a server's control answers.
+
+    Args:
+        config: of the server.
+    """
+    changes = ("load", "unload") if config.repository.control == "explicit" else ()
+    demand = ("demand",) if config.repository.max_loaded else ()
+    return ("trace", "logging", "index", *changes, *demand)
 
 
 def object_of(body: bytes | memoryview) -> dict[str, Any]:

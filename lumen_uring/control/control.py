@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
-from lumen_uring.control.calls import CallError, asked_of, object_of, parameters_of
+from lumen_uring.control.calls import CallError, Calls, asked_of, object_of, parameters_of
 from lumen_uring.control.following import Following
 from lumen_uring.control.live_models import LiveModels, LoadError, Tell, Virtual
+from lumen_uring.control.on_demand import OnDemand
 from lumen_uring.control.uploads import Uploads
 from lumen_uring.control.watch import SETTLE_S, Watcher
 from lumen_uring.errors import EngineError, LumenError, no_means
@@ -31,7 +32,6 @@ from lumen_uring.repository.entries import entries_of, names_in, uploaded_entrie
 from lumen_uring.ring.errands import Errand
 from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.models import EnsembleConfig, ModelConfig
-from lumen_uring.settings.schema import Config
 from lumen_uring.settings.types import base_of
 
 _STEP_S: Final = 0.5
@@ -43,15 +43,6 @@ _NO_FILES: Final = (
     "parameters: a call brings no files to this server (repository.upload_bytes is 0): put the "
     "model into a folder of repository.paths"
 )
-
-
-class Calls(Protocol):
-    """What the control needs of the engine."""
-
-    def next_errand(self, timeout_s: float) -> Errand | None: ...
-    def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None: ...
-    def hold_ready(self, hold: bool) -> None: ...
-    def settle(self, timeout_s: float) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +63,6 @@ class Listed:
 
 
 Job = Errand | Rescan | Listed | None
-
-
-def kinds_of(config: Config) -> tuple[str, ...]:
-    """The kinds of calls that a server's control answers.
-
-    Args:
-        config: of the server.
-    """
-    changes = ("load", "unload") if config.repository.control == "explicit" else ()
-    return ("trace", "logging", "index", *changes)
 
 
 class Control:
@@ -112,6 +93,7 @@ class Control:
         self._asked = asked
         self._uploads = Uploads(lambda: [model.path for model in live.models()])
         self._following = Following(live, log)
+        self._on_demand = OnDemand(engine, live)
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._again: tuple[float, Rescan | Listed] | None = None  # when, and what
         self._retry_s = _FIRST_RETRY_S
@@ -200,6 +182,8 @@ class Control:
                 self._answer(errand, self._settings)
             elif errand.kind == "unload":
                 self._answer(errand, self._unload_asked)
+            elif errand.kind == "demand" and (refusal := self._on_demand.refusal(errand.name)):
+                self._finish(errand, *refusal)
             else:
                 with self._lock:
                     self._waiting[errand.id] = errand.name
@@ -240,7 +224,8 @@ class Control:
             self._unsettled = True
             if isinstance(job, Errand):
                 if self._begins(job):
-                    self._answer(job, self._load_asked)
+                    is_call = job.kind == "load"
+                    self._answer(job, self._load_asked if is_call else self._load_on_demand)
                 continue
             self._live.lacked_means = False
             try:
@@ -326,6 +311,13 @@ class Control:
             raise CallError(code, f"failed to load '{errand.name}': {'; '.join(failed)}")
         return b""
 
+    def _load_on_demand(self, errand: Errand) -> bytes:
+        try:
+            self._on_demand.load(errand.name)
+        finally:
+            self._loading = ("", self._loading[1])
+        return b""
+
     def _wanted(self, errand: Errand) -> list[ModelConfig]:
         """The entries that a call to load asks for."""
         asked, files = asked_of(errand.body)
@@ -407,7 +399,9 @@ class Control:
             self._engine.finish_errand(errand, 200, body)
 
     def _finish(self, errand: Errand, code: int, text: str) -> None:
-        self._engine.finish_errand(errand, code, orjson.dumps({"error": text}))
+        is_sentence = errand.kind == "demand"  # for each of the clients that wait
+        body = text.encode() if is_sentence else orjson.dumps({"error": text})
+        self._engine.finish_errand(errand, code, body)
 
 
 def _untold(job: Listed) -> Listed:

@@ -165,6 +165,7 @@ class LiveModels:
         model: ModelConfig,
         told: Callable[[str], str] = str,
         called_off: threading.Event | None = None,
+        is_proved: bool = False,
     ) -> None:
         """Loads a model, or replaces it.
 
@@ -173,6 +174,7 @@ class LiveModels:
             told: makes of a reason what clients may read of it.
             called_off: of a client's call, set by an unload; None: the settings or their folders
                 ask for it, and may think better of it.
+            is_proved: the same files were served before: no process of its own tries them first.
 
         Raises:
             LoadError: it cannot be served; what was served is served.
@@ -187,7 +189,9 @@ class LiveModels:
         if served is None:
             self.states.put(base, version, LOADING)
         try:
-            notes = self._until_there_are_means(coming, lambda: self._check_and_load(model, coming))
+            notes = self._until_there_are_means(
+                coming, lambda: self._check_and_load(model, coming, is_proved)
+            )
             self._take_over(coming, lambda: self._models.__setitem__(model.name, model))
         except Exception as error:  # whatever it is, nothing stays LOADING
             failed = self._failed(model.name, error, coming, told)
@@ -208,7 +212,9 @@ class LiveModels:
         for note in dict.fromkeys(notes):
             self._log("info", f"model {model.name}: {note}")
 
-    def _check_and_load(self, model: ModelConfig, coming: _Coming) -> list[str]:
+    def _check_and_load(self, model: ModelConfig, coming: _Coming, is_proved: bool) -> list[str]:
+        if is_proved:
+            return self._load(model, False)
         prepared = self._preparer.prepare(self._config, model, coming.called_off.is_set)
         if coming.called_off.is_set():
             raise LoadError(_CALLED_OFF)

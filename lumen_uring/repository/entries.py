@@ -69,6 +69,10 @@ def expand(config: Config) -> tuple[Config, list[str]]:
         known = ", ".join(first) or "none"
         with problems.within(name):
             problems.add("repository.load", f"models that are there ({known})", repr(name))
+    most = config.repository.max_loaded
+    if most and len(entries) > most:
+        expected = f"at most {most} models at the start (repository.max_loaded)"
+        problems.add("repository.load", expected, f"{len(entries)}")
     if len(entries) > MODELS_MAX:
         _leave_out(entries, problems)
     if not (entries or config.upstreams or problems.lines) and control == "none":

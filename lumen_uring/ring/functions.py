@@ -121,6 +121,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         (_Server, _ModelConfig, c_uint32, ctypes.POINTER(c_uint32)),
     ),
     ("lumen_unload_model", ctypes.c_int, (_Server, c_char_p)),
+    (
+        "lumen_longest_idle",
+        ctypes.c_int,
+        (_Server, ctypes.POINTER(c_char_p), c_uint32, ctypes.POINTER(c_char), c_size_t),
+    ),
     ("lumen_change_workers", ctypes.c_int, (_Server, _Config)),
     ("lumen_settle", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_reopen", ctypes.c_int, (_Server, c_uint32)),

@@ -17,6 +17,7 @@ from lumen_uring.ring.model_structs import native_experts, native_steps
 from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
+from lumen_uring.settings.types import NAME_BYTES_MAX
 
 
 class LiveModels(Handle):
@@ -117,6 +118,25 @@ class LiveModels(Handle):
             lumen_unload_model
         """
         self._check(self._library.lumen_unload_model(self._open_handle(), name.encode()))
+
+    def longest_idle(self, spared: list[str]) -> str | None:
+        """The model that was asked for longest ago; None: there is none that may go.
+
+        Args:
+            spared: names of models that are not meant, nor are those that virtual models run.
+
+        Source:
+            lumen_longest_idle
+        """
+        names = (ctypes.c_char_p * (len(spared) + 1))(*(name.encode() for name in spared))
+        found = ctypes.create_string_buffer(NAME_BYTES_MAX + 1)
+        result = self._library.lumen_longest_idle(
+            self._open_handle(), names, len(spared), found, len(found)
+        )
+        if result == structs.E_INVALID:
+            return None
+        self._check(result)
+        return found.value.decode()
 
     def change_workers(self, config: Config) -> bool:
         """Puts thread_count, queue_type and allocator_type in force; other settings stay.

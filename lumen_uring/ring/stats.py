@@ -309,7 +309,7 @@ def _model_rows(
     """The words of all models in the block at `at`, a row each; and the offset of the first."""
     count, stride = header.model_count, header.model_stride
     if not count or not of_models:
-        return np.zeros((count, 0), np.uint64), 0
+        return np.zeros((count, stride // 8), np.uint64), 0
     first = min(entry.offset for entry in of_models)
     last = max(entry.offset + entry.count * 8 for entry in of_models)
     if last - first > stride:
@@ -329,7 +329,9 @@ def _model_values(
 ) -> Values:
     entries = [entry for entry in of_models if entry.kind == kind]
     keys = [entry.name.removeprefix(_OF_MODEL) for entry in entries]
-    columns = rows[:, [(entry.offset - first) // 8 for entry in entries]].tolist()
+    columns = []
+    if names:
+        columns = rows[:, [(entry.offset - first) // 8 for entry in entries]].tolist()
     return {
         name: dict(zip(keys, row, strict=True)) for name, row in zip(names, columns, strict=True)
     }

@@ -412,4 +412,4 @@ class LumenAbiField(ctypes.Structure):
     ]
 
 
-ERRANDS: Final = ("index", "load", "unload", "trace", "logging")  # enum lumen_errand_kind
+ERRANDS: Final = ("index", "load", "unload", "trace", "logging", "demand")  # lumen_errand_kind

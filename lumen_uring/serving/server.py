@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lumen_uring.control.control import Control, kinds_of
+from lumen_uring.control.calls import kinds_of
+from lumen_uring.control.control import Control
 from lumen_uring.control.live_models import LiveModels
 from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError

@@ -135,6 +135,10 @@ def check_together(config: Config, report: Report) -> None:
     if engine.batch_delay_us > 0 and not batches:
         found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
         report(("engine", "batch_delay_us"), "0 without batches", found)
+    repository = config.repository
+    if repository.max_loaded and repository.control != "explicit":
+        found = f"{repository.max_loaded} beside control: {repository.control}"
+        report(("repository", "max_loaded"), "0 unless control is explicit", found)
     _check_versions(config, report)
     for index in range(len(config.models)):
         _check_model(config, index, report)

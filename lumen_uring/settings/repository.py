@@ -28,6 +28,9 @@ class RepositoryConfig(Section):
     load: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         default=(), max_length=MODELS_MAX, description="a list of models' names, or of '*' for all"
     )
+    max_loaded: int = Field(
+        default=0, ge=0, le=MODELS_MAX, description=f"0 (no bound) or models, 1..{MODELS_MAX}"
+    )
     strict_readiness: bool = Field(default=True, description="true | false")
     load_seconds: int = Field(default=600, ge=1, le=86_400, description="seconds, 1..86400")
     load_bytes: Size = Field(

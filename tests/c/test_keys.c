@@ -128,6 +128,11 @@ static void rights(void) {
     lm_keys_name_model(&keys, 7, "iri", "iri");
     struct lm_keys copy;
     CHECK(lm_keys_copy(&copy, &keys) == 0);
+    CHECK(lm_keys_allow_name(&copy, 0, "any", "any"));
+    CHECK(lm_keys_allow_name(&copy, 1, "iris:9", "iris"));
+    CHECK(lm_keys_allow_name(&copy, 1, "wine:3", "wine"));
+    CHECK(!lm_keys_allow_name(&copy, 1, "wine:4", "wine"));
+    CHECK(!lm_keys_allow_name(&copy, 2, "iris", "iris"));
     lm_keys_name_model(&keys, 5, "other", "other"); /* its place is another one's now */
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
         const bool is_iris = m == LUMEN_MODELS_MAX - 1;

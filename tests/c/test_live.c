@@ -258,6 +258,41 @@ static void new_names(uint32_t rounds) {
     lumen_close(server);
 }
 
+/* A worker records the time of an answer once it is sent. */
+static bool is_longest_idle(lumen_server *server, const char *expected) {
+    char name[32] = "";
+    for (int tries = 0; tries < 5000 && strcmp(name, expected) != 0; tries++) {
+        if (tries) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        CHECK(lumen_longest_idle(server, NULL, 0, name, sizeof name) == 0);
+    }
+    return strcmp(name, expected) == 0;
+}
+
+/* The model that nobody has asked for longest, of those that may go. */
+static void the_longest_idle(void) {
+    enum { TICK_NS = 20000000 }; /* the clock of the last answers is a coarse one */
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    const char *const spared[] = {"first", "two"};
+    lumen_model_config model = model_of("two", 2);
+    char name[32];
+    uint32_t index;
+    int fd = dial(server);
+    CHECK(is_longest_idle(server, "first"));
+    nanosleep(&(struct timespec){.tv_nsec = TICK_NS}, NULL);
+    CHECK(lumen_load_model(server, &model, 0, &index) == 0);
+    CHECK(lumen_longest_idle(server, spared, 1, name, sizeof name) == 0 && !strcmp(name, "two"));
+    CHECK(lumen_longest_idle(server, spared, 2, name, sizeof name) == LUMEN_E_INVALID);
+    CHECK(lumen_longest_idle(server, spared, 0, name, 3) == LUMEN_E_INVALID);
+    nanosleep(&(struct timespec){.tv_nsec = TICK_NS}, NULL);
+    CHECK(ask(fd, 0) == 3);
+    CHECK(is_longest_idle(server, "two"));
+    nanosleep(&(struct timespec){.tv_nsec = TICK_NS}, NULL);
+    CHECK(ask(fd, number_of(server, "two")) == 6);
+    CHECK(is_longest_idle(server, "first"));
+    close(fd);
+    lumen_close(server);
+}
+
 /* A name beyond those that there is room for is refused, until one has gone. */
 static void one_too_many(void) {
     enum { NAMES = 64 };
@@ -409,6 +444,7 @@ int main(void) {
     larger(LUMEN_ALLOCATOR_STANDARD);
     rates();
     new_names(rounds_of_names());
+    the_longest_idle();
     one_too_many();
     unloads_during_a_load();
     under_load(LUMEN_QUEUE_AUTO, 1);

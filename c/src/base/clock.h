@@ -19,6 +19,13 @@ static inline uint64_t lm_unix_s(void) {
     return (uint64_t)now.tv_sec;
 }
 
+/* Milliseconds since 1970. */
+static inline uint64_t lm_unix_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 /* The CPU time of the calling thread; a system call. */
 static inline uint64_t lm_thread_cpu_ns(void) {
     struct timespec used;

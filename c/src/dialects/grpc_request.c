@@ -6,6 +6,7 @@
 #include "dialects/grpc_reply.h"
 #include "dialects/grpc_stream.h"
 #include "dialects/http_block.h"
+#include "dialects/http_demand.h"
 #include "dialects/http_refuse.h"
 #include "flow/receive.h"
 #include "formats/grpc_route.h"
@@ -27,6 +28,13 @@ struct lm_slice lm_grpc_fields(struct lm_io *io, const struct lm_http2_stream *s
                                             ? lm_http_block(io, lm_http2_connection(io, stream))
                                             : &io->http->blocks[stream->grpc.block];
     return (struct lm_slice){block ? block->bytes : "", block ? stream->grpc.head_bytes : 0};
+}
+
+/* false: it waits for a slot, and nobody can keep what it brought. */
+static bool give(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                 size_t count) {
+    const size_t given = lm_receive_give(io, connection, bytes, count);
+    return given == count || lm_http_demand_keep(io, connection, bytes + given, count - given);
 }
 
 /* Puts the head together behind its first line, which is there, with the client's own fields, and
@@ -56,7 +64,7 @@ static void give_request(struct lm_io *io, struct lm_connection *carrier,
     if (head->is_full) {
         lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,
                        "the request's names, shapes and parameters are too long");
-    } else if (lm_receive_give(io, connection, (const uint8_t *)start, bytes) < bytes) {
+    } else if (!give(io, connection, (const uint8_t *)start, bytes)) {
         lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE,
                        "no slot is free, and what the request asks is too long to wait for one");
     }

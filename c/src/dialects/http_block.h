@@ -12,7 +12,8 @@ struct lm_http_block {
     uint32_t used;       /* bytes */
     uint64_t taken_ns;
     uint16_t next_free;
-    char region[LM_SHM_NAME_BYTES_MAX]; /* that is being registered */
+    char region[LM_SHM_NAME_BYTES_MAX]; /* that is being registered, or the model that is asked for
+                                         * (http_demand.h) */
     struct lm_errand *upload;    /* where the body goes that brings a model; NULL: to `bytes` */
     bool holds_shm;              /* the regions of `asked` */
     bool is_kept;                /* by a call, for as long as it lasts (lm_http_block_keep) */

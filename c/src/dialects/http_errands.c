@@ -8,6 +8,7 @@
 #include "dialects/http_admit.h"
 #include "dialects/http_answer.h"
 #include "dialects/http_block.h"
+#include "dialects/http_demand.h"
 #include "dialects/http_refuse.h"
 #include "lumen.h"
 #include "parts/errands.h"
@@ -175,6 +176,12 @@ void lm_http_errands_answer(struct lm_io *io) {
     for (uint32_t e = 0; io->errands_out && e < LM_ERRANDS_PER_IO; e++) {
         struct lm_errand *errand = lm_errands_at(io->shared->errands, io->index, e);
         if (!errand->is_asked) continue;
+        if (errand->kind == LUMEN_ERRAND_DEMAND) {
+            if (!lm_errand_is_finished(errand)) continue;
+            io->errands_out--;
+            lm_http_demand_answered(io, errand);
+            continue;
+        }
         struct lm_connection *connection = lm_io_connection(io, errand->connection);
         bool is_gone = lm_load_relaxed_u32(&connection->gone); /* relaxed: written by this thread */
         if (!is_gone && !lm_errand_is_finished(errand)) continue;

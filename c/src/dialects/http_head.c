@@ -7,6 +7,7 @@
 #include "dialects/http_access.h"
 #include "dialects/http_admit.h"
 #include "dialects/http_code.h"
+#include "dialects/http_demand.h"
 #include "dialects/http_errands.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_routes.h"
@@ -71,6 +72,7 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
         lm_http_take_model(connection, model);
         return true;
     }
+    if (lm_http_demand_take(io, connection, match)) return false;
     list_versions(set, match->name, versions, sizeof versions);
     if (versions[0])
         snprintf(why, sizeof why,
@@ -135,6 +137,12 @@ static bool is_to_go_elsewhere(const struct lm_io *io, const struct lm_connectio
            (!lm_connection_is_stream(connection) && lm_connection_is_old(io, connection));
 }
 
+static void keep_trace(struct lm_io *io, const struct lm_connection *connection,
+                       const struct lm_http_head *head) {
+    const struct lm_tracing_head said = {head->traceparent, head->tracestate, head->request_id};
+    lm_tracing_keep(io, connection, &said);
+}
+
 void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head) {
     struct lm_http_match match = {0};
@@ -174,15 +182,14 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
     }
     if (!lm_http_authorise(io, connection, head, match.host)) return;
     if (lm_http_errand_take(io, connection, &match)) return;
+    const bool is_inference = lm_http_is_inference(match.route);
+    if (is_inference) keep_trace(io, connection, head);
     if (names_model(&match) && !find_model(io, connection, &match)) return;
     if (match.route == LM_ROUTE_INVOCATIONS && !match.name_bytes &&
         !choose_only_model(io, connection))
         return;
     if (lm_http_body_names_model(match.route) && !lm_http_texts_begin(io, connection)) return;
-    if (lm_http_is_inference(match.route)) {
-        lm_tracing_keep(
-            io, connection,
-            &(struct lm_tracing_head){head->traceparent, head->tracestate, head->request_id});
+    if (is_inference) {
         lm_http_admit_infer(io, connection);
         return;
     }

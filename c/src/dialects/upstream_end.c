@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -48,11 +47,7 @@ static void record(struct lm_io *io, const struct lm_request *request, lm_atomic
     const uint64_t now_ns = lm_now_ns(), total_ns = now_ns - request->started_ns;
     const uint64_t queue_ns = request->popped_ns - request->received_ns;
     const uint64_t infer_ns = request->inferred_ns - request->preprocessed_ns;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    /* relaxed: a gauge */
-    lm_store_relaxed_u64(&row->io.model_last_ms,
-                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    lm_store_relaxed_u64(&row->io.model_last_ms, lm_unix_ms()); /* relaxed: a gauge */
     lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
     lm_histogram_record(&stages[LM_STAGE_QUEUE], queue_ns);
     lm_histogram_record(&stages[LM_STAGE_PREPROCESS], 0);

@@ -118,8 +118,9 @@ struct lm_model {
     struct lm_io_model *sides[LUMEN_IO_THREADS_MAX]; /* flow/io_model.h */
     struct lm_batch *batches[LM_RUNNERS_MAX];        /* work/batch.h; NULL: not batched */
     struct lm_image_desk *desks[LM_RUNNERS_MAX];     /* work/image_body.h; NULL: its worker's */
-    uint64_t warm_ns; /* what one row took once it was warm; 0: it failed, or was not tried */
-    bool strays;      /* a provider moves the thread that runs it: it is pinned after each Run */
+    uint64_t warm_ns;   /* what one row took once it was warm; 0: it failed, or was not tried */
+    uint64_t loaded_ms; /* unix time at which it began to serve, of one that came later; else 0 */
+    bool strays;        /* a provider moves the thread that runs it: it is pinned after each Run */
     size_t reply_text_bytes; /* HTTP's part of every slot (text_slots.h); 0: no server's model */
     size_t late_row_bytes, late_text_bytes; /* the slots that one that came later needs; 0: none */
     uint32_t sets;                          /* that list it (flow/model_set.h) */

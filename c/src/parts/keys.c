@@ -128,13 +128,20 @@ void lm_keys_name_model(struct lm_keys *keys, uint32_t model, const char *name, 
     LM_ASSERT(model < LUMEN_MODELS_MAX);
     for (uint32_t k = 0; k < keys->count; k++) {
         const struct lm_key *key = &keys->entries[k];
-        bool is_named = false;
         if (!key->models) continue;
-        for (char **named = key->model_names; *named && !is_named; named++)
-            is_named = strcmp(*named, name) == 0 || strcmp(*named, base) == 0;
         uint64_t *word = &key->models[model / 64], bit = 1ull << model % 64;
-        *word = is_named ? *word | bit : *word & ~bit;
+        *word = lm_keys_allow_name(keys, k, name, base) ? *word | bit : *word & ~bit;
     }
+}
+
+bool lm_keys_allow_name(const struct lm_keys *keys, uint32_t key, const char *name,
+                        const char *base) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    bool is_named = false;
+    if (!keys->entries[key].models) return true;
+    for (char **named = keys->entries[key].model_names; *named && !is_named; named++)
+        is_named = strcmp(*named, name) == 0 || strcmp(*named, base) == 0;
+    return is_named;
 }
 
 /* ---- all keys ---- */

@@ -62,6 +62,9 @@ uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t b
 
 /* Any thread; `key` is what lm_keys_find returned, and not LM_KEY_NONE. */
 bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model);
+/* The same of a model that is not there yet, by its name. */
+bool lm_keys_allow_name(const struct lm_keys *keys, uint32_t key, const char *name,
+                        const char *base);
 bool lm_keys_is_admin(const struct lm_keys *keys, uint32_t key);
 bool lm_keys_is_bulk(const struct lm_keys *keys, uint32_t key);
 struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key);

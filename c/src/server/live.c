@@ -278,6 +278,7 @@ static int put_in_force(lumen_server *server, struct lm_loading *loading) {
         return code;
     }
     *signature = model->signature;
+    model->loaded_ms = lm_unix_ms();
     lm_budgets_name_model(&shared->budgets, model->index, model->name);
     name_experts(server, model);
     lm_reload_publish(shared, access); /* its rate, before its first request */

@@ -1,8 +1,7 @@
 /* record.c: see record.h. */
 #include "work/record.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "flow/access_log.h"
 #include "flow/slots.h"
 #include "models/runner.h"
@@ -126,11 +125,7 @@ static void record_model(struct lm_worker *worker, const struct lm_request *requ
                          uint64_t sent_ns) {
     struct lm_worker_model_counters *counters =
         &worker->stats->models[request->model->index].worker;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    /* relaxed: a gauge */
-    lm_store_relaxed_u64(&counters->model_last_ms,
-                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    lm_store_relaxed_u64(&counters->model_last_ms, lm_unix_ms()); /* relaxed: a gauge */
     if (request->status == LM_STATUS_INFERENCE_FAILED)
         lm_add_single_writer_u64(&counters->model_failed_ns, sent_ns - request->started_ns);
     if (request->status != LM_STATUS_OK) return;

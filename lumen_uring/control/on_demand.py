@@ -1,0 +1,146 @@
+"""Models that are loaded when a request asks for them, in the place of those that nobody has asked
+for longest (repository.max_loaded).
+
+Used by control.py: `refusal` on the thread that takes calls, which must not wait, `load` on the
+thread that loads.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from lumen_uring.control.calls import CallError
+from lumen_uring.control.live_models import LiveModels, LoadError
+from lumen_uring.control.watch import Look, files_of
+from lumen_uring.errors import EngineError, LumenError
+from lumen_uring.repository.entries import entries_of, names_in
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.types import base_of
+
+_FAILED_S: Final = 5.0  # until a model that could not be loaded is tried again
+_FAILED_MAX: Final = 1024  # of those that are remembered
+
+
+class Idle(Protocol):
+    """What the engine knows of it."""
+
+    def longest_idle(self, spared: list[str]) -> str | None: ...
+
+
+class OnDemand:
+    """The models of a server that are loaded on demand.
+
+    Args:
+        engine: that serves them.
+        live: its models.
+    """
+
+    def __init__(self, engine: Idle, live: LiveModels) -> None:
+        self._engine = engine
+        self._live = live
+        self._folders: set[str] = set()
+        self._names: set[str] | None = None  # None: not read since the folders changed
+        self._seen: tuple[int, ...] = ()  # when the repositories' folders last changed
+        self._failed: dict[str, tuple[float, str]] = {}  # when, and why
+        self._proved: dict[str, tuple[ModelConfig, Look]] = {}  # what was served before
+
+    def refusal(self, name: str) -> tuple[int, str] | None:
+        """Why a model will not be loaded now: a code of HTTP and a sentence; None: it may be.
+
+        Args:
+            name: as the request's path has it.
+        """
+        if not self._may_be(base_of(name)):
+            return 404, f"Request for unknown model: '{name}' is not found"
+        failed_s, why = self._failed.get(name, (-_FAILED_S, ""))
+        if time.monotonic() - failed_s < _FAILED_S:
+            return 503, why
+        return None
+
+    def _may_be(self, name: str) -> bool:
+        """Whether a folder of a repository has the name, or its files name a model so. They are
+        read when that is asked for, and again when the folders have changed."""
+        paths = self._live.config.repository.paths
+        seen = tuple(map(_changed_ns, paths))
+        if seen != self._seen:
+            self._folders = {one for path in paths for one in _folders(path)}
+            self._names = None
+            self._seen = seen
+            self._proved = {
+                n: one for n, one in self._proved.items() if base_of(n) in self._folders
+            }
+        if name in self._folders:
+            return True
+        if self._names is None:
+            self._names = names_in(self._live.config)
+        return name in self._names
+
+    def load(self, name: str) -> None:
+        """Loads a model, after others went as far as it needs their places.
+
+        Args:
+            name: as the request's path has it.
+
+        Raises:
+            CallError: it cannot be loaded; the message is for the clients that wait.
+        """
+        if self._serves(name):
+            return  # another I/O thread's clients asked too, or the settings
+        try:
+            entries = entries_of(self._live.config, base_of(name))
+            if not any(_is(entry, name) for entry in entries):
+                raise CallError(
+                    404, "there is no such version, or its version_policy leaves it out"
+                )
+            self._make_room(len(entries))
+            for entry in entries:
+                files = files_of(entry)
+                is_proved = self._proved.get(entry.name) == (entry, files)
+                self._live.put(entry, is_proved=is_proved)
+                self._proved[entry.name] = (entry, files)
+        except LumenError as error:
+            code = error.code if isinstance(error, (CallError, LoadError)) else 400
+            why = f"model '{name}' could not be loaded: {error}"
+            while len(self._failed) >= _FAILED_MAX:
+                self._failed.pop(next(iter(self._failed)))
+            self._failed[name] = (time.monotonic(), why)
+            raise CallError(404 if code == 404 else 503, why) from None
+        self._failed.pop(name, None)
+
+    def _serves(self, name: str) -> bool:
+        return any(_is(model, name) for model in self._live.models())
+
+    def _make_room(self, wanted: int) -> None:
+        most = self._live.config.repository.max_loaded
+        own = [model.name for model in self._live.config.models if model.origin is None]
+        if wanted > most:
+            raise CallError(503, f"it has {wanted} versions, and repository.max_loaded is {most}")
+        while sum(model.origin is not None for model in self._live.models()) + wanted > most:
+            name = self._engine.longest_idle(own)
+            if name is None:
+                raise CallError(503, "all models that are loaded are needed by others")
+            with suppress(EngineError):  # a virtual model came that runs it: another one goes
+                self._live.remove(name)
+
+
+def _is(model: ModelConfig, name: str) -> bool:
+    """Whether a request for NAME or NAME:VERSION is for this model."""
+    return name in (model.base, f"{model.base}:{model.version}")
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        return os.listdir(Path(path).expanduser())
+    except OSError:
+        return []
+
+
+def _changed_ns(path: str) -> int:
+    try:
+        return os.stat(Path(path).expanduser()).st_mtime_ns
+    except OSError:
+        return 0

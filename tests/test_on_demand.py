@@ -1,0 +1,116 @@
+"""Models that are loaded on demand, with an engine and models that only remember."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lumen_uring.control import on_demand
+from lumen_uring.control.calls import CallError
+from lumen_uring.control.live_models import LoadError
+from lumen_uring.control.on_demand import OnDemand
+from lumen_uring.settings.schema import Config
+
+
+class Live:
+    """Serves what was put; refuses the names in `broken`."""
+
+    def __init__(self, tmp_path: Path, max_loaded: int) -> None:
+        repository = {"paths": [str(tmp_path)], "control": "explicit", "max_loaded": max_loaded}
+        self.config = Config.model_validate({"repository": repository})
+        self.served: list[Any] = []
+        self.broken: set[str] = set()
+        self.log: list[str] = []
+
+    def models(self) -> tuple[Any, ...]:
+        return tuple(self.served)
+
+    def put(self, entry: Any, is_proved: bool = False) -> None:
+        self.log.append(f"{'again' if is_proved else 'load'} {entry.name}")
+        if entry.name in self.broken:
+            raise LoadError("it is broken")
+        self.served.append(entry)
+
+    def remove(self, name: str) -> None:
+        self.log.append(f"unload {name}")
+        self.served = [one for one in self.served if one.name != name]
+
+    def longest_idle(self, spared: list[str]) -> str | None:
+        """The first one that came."""
+        return next((one.name for one in self.served if one.name not in spared), None)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Live:
+    for name in ("a", "b", "c"):
+        folder = tmp_path / name / "1"
+        folder.mkdir(parents=True)
+        (folder / "model.onnx").write_bytes(b"graph")
+    return Live(tmp_path, 2)
+
+
+def test_the_first_goes_when_the_third_comes(live: Live) -> None:
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    for name in ("a", "b", "a", "c", "a"):
+        assert models.refusal(name) is None
+        models.load(name)
+    assert live.log == ["load a", "load b", "unload a", "load c", "unload b", "again a"]
+
+
+def test_a_file_that_changed_is_tried_first(live: Live, tmp_path: Path) -> None:
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    models.load("a")
+    live.remove("a")
+    (tmp_path / "a/1/model.onnx").write_bytes(b"another graph")
+    models.load("a")
+    assert live.log == ["load a", "unload a", "load a"]
+
+
+def test_one_that_failed_rests(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 54: nobody tries again at once."""
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(on_demand.time, "monotonic", lambda: now.s)
+    live.broken = {"b"}
+    with pytest.raises(CallError, match="model 'b' could not be loaded: it is broken") as caught:
+        models.load("b")
+    assert caught.value.code == 503
+    assert models.refusal("b") == (503, "model 'b' could not be loaded: it is broken")
+    assert models.refusal("a") is None
+    now.s += 5.1
+    assert models.refusal("b") is None
+    live.broken = set()
+    models.load("b")
+    assert models.refusal("b") is None
+
+
+def test_names_that_nobody_has(live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 54: they cost a look at when the folders changed, and are never paths."""
+    looks: list[int] = []
+    names_in = on_demand.names_in
+    monkeypatch.setattr(on_demand, "names_in", lambda of: looks.append(1) or names_in(of))
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    for name in ("x", "../a", "a/1", "", "y"):
+        assert models.refusal(name) == (404, f"Request for unknown model: '{name}' is not found")
+    assert models.refusal("a:1") is None
+    assert len(looks) == 1  # the folders are read when they change
+    (tmp_path / "x/1").mkdir(parents=True)
+    (tmp_path / "x/1/model.onnx").write_bytes(b"graph")
+    assert models.refusal("x") is None
+    with pytest.raises(CallError) as caught:
+        models.load("a:7")
+    assert caught.value.code == 404
+
+
+def test_more_versions_than_places(live: Live, tmp_path: Path) -> None:
+    for version in (2, 3):
+        (tmp_path / f"a/{version}").mkdir()
+        (tmp_path / f"a/{version}/model.onnx").write_bytes(b"graph")
+    (tmp_path / "a/config.pbtxt").write_text("version_policy: { all {} }")
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    with pytest.raises(CallError, match=r"it has 3 versions, and repository\.max_loaded is 2"):
+        models.load("a")
+    assert live.log == []
