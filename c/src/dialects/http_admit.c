@@ -32,7 +32,6 @@ struct body {
     uint8_t encoding;
 };
 
-/* Behind JSON: blobs alone are received as tensors or files of pictures, values are text. */
 /* Whether the worker reads the body's JSON: for values, or to lay optional inputs out. */
 static bool needs_text(const struct lm_oip_request *asked) {
     return asked->value_count > 0 || asked->optionals;
@@ -296,7 +295,15 @@ static bool check_form(struct lm_io *io, struct lm_connection *connection,
     return !why;
 }
 
-void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
+/* `is_in`: it was let in when its model was not there. */
+static bool enter(struct lm_io *io, const struct lm_http_call *call, const struct lm_model *model,
+                  bool is_in, struct lm_refusal *refusal) {
+    if (is_in) return lm_gate_enter_model(io, model, call->key, refusal);
+    const bool is_open = lm_http_body_names_model(call->route); /* its model: http_texts.h */
+    return lm_gate_enter(io, is_open ? NULL : model, call->key, refusal);
+}
+
+void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection, bool is_in) {
     struct lm_http_call *call = &connection->in.call;
     const struct lm_model *model = lm_model_set_find(io->models, call->model);
     struct lm_oip_request asked;
@@ -306,8 +313,7 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
     lm_oip_request_hold(&asked, &lists);
     const bool is_coded = call->coding != LM_CODING_NONE;
     if (!check_form(io, connection, model, &body)) return;
-    const bool is_open = lm_http_body_names_model(call->route); /* its model: http_texts.h */
-    if (!lm_gate_enter(io, is_open ? NULL : model, call->key, &refusal)) {
+    if (!enter(io, call, model, is_in, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
     }

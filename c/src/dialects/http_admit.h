@@ -11,8 +11,9 @@
 
 #include "flow/state.h"
 
-/* The head is whole and its request may ask the model. */
-void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection);
+/* The head is whole and its request may ask the model. `is_in`: the gate has let it in already, but
+ * for what is the model's own. */
+void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection, bool is_in);
 /* The JSON before the blobs is whole. */
 void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text);
 /* Tries again to find a slot for a request that waits for one. */

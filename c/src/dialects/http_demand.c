@@ -10,6 +10,7 @@
 #include "dialects/http_refuse.h"
 #include "dialects/http_texts.h"
 #include "flow/admit.h"
+#include "flow/gate.h"
 #include "flow/receive.h"
 #include "flow/slot_wait.h"
 #include "flow/traffic.h"
@@ -57,6 +58,11 @@ bool lm_http_demand_take(struct lm_io *io, struct lm_connection *connection,
         char why[LM_TEXT_BYTES_MAX];
         snprintf(why, sizeof why, "this key may not use model '%s'", name);
         lm_http_refuse_status(io, connection, LM_STATUS_UNAUTHORISED, why);
+        return true;
+    }
+    struct lm_refusal refusal; /* whoever asks too often has nothing loaded either */
+    if (!lm_gate_enter(io, NULL, call->key, &refusal)) {
+        lm_http_refuse_request(io, connection, &refusal);
         return true;
     }
     struct lm_http_block *block = lm_http_block(io, connection);
@@ -108,7 +114,7 @@ static void go_on(struct lm_io *io, struct lm_connection *connection,
     lm_http_block_give(io, connection);
     lm_connection_move(io, connection, LM_LIST_NONE);
     lm_http_take_model(connection, model);
-    lm_http_admit_infer(io, connection);
+    lm_http_admit_infer(io, connection, true);
     if (lm_receive_give(io, connection, (const uint8_t *)io->http->draft, kept) < kept)
         lm_slot_wait_turn_away(io, connection, LM_STATUS_OVERLOADED,
                                "no slot is free, and what the request brought cannot be kept");
@@ -126,6 +132,14 @@ void lm_http_demand_retry(struct lm_io *io, struct lm_connection *connection) {
     if (!model) {
         ask(io, block->region);
         io->waiters.least_bytes = 0; /* it waits for no slot: none that is refused is a reason */
+        return;
+    }
+    /* The table of keys may be another one than when the head came. */
+    const struct lm_keys *keys = &io->access->keys;
+    if (call->key != LM_NO_KEY &&
+        (call->key >= keys->count || !lm_keys_allow_model(keys, call->key, model->index))) {
+        lm_slot_wait_turn_away(io, connection, LM_STATUS_UNAUTHORISED,
+                               "this key may not use the model");
         return;
     }
     if (call->any_version) model = lm_traffic_choose(io, io->models, model, call->session);
@@ -153,7 +167,7 @@ void lm_http_demand_answered(struct lm_io *io, struct lm_errand *errand) {
     char why[LM_TEXT_BYTES_MAX], name[LM_NAME_BYTES_MAX];
     const size_t bytes = errand->reply_bytes < sizeof why ? errand->reply_bytes : sizeof why - 1;
     const bool is_there = errand->code < 400;
-    memcpy(why, errand->reply, bytes);
+    if (bytes) memcpy(why, errand->reply, bytes);
     why[bytes] = '\0';
     memcpy(name, errand->name, sizeof name);
     lm_errand_give(errand);

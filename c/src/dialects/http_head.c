@@ -190,7 +190,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         return;
     if (lm_http_body_names_model(match.route) && !lm_http_texts_begin(io, connection)) return;
     if (is_inference) {
-        lm_http_admit_infer(io, connection);
+        lm_http_admit_infer(io, connection, false);
         return;
     }
     if (lm_http_shm_take(io, connection, &match)) return;

@@ -124,8 +124,13 @@ def test_models_that_cannot_be_loaded(serve: Serve, tmp_path: Path) -> None:
 def test_a_key_loads_what_it_may_use(serve: Serve, tmp_path: Path) -> None:
     """Row 54: else it could have the models of others unloaded."""
     chosen = settings(tmp_path, 3)
-    sha = hashlib.sha256(b"token").hexdigest()
-    chosen["server"] = {"keys": [{"name": "ada", "sha256": sha, "models": ["m1", "m2:1"]}]}
+    sha, other = (hashlib.sha256(token).hexdigest() for token in (b"token", b"often"))
+    chosen["server"] = {
+        "keys": [
+            {"name": "ada", "sha256": sha, "models": ["m1", "m2:1"]},
+            {"name": "bob", "sha256": other, "rate": 0.001, "burst": 1},
+        ]
+    }
     server = serve(chosen)
     with Http(server.port) as http:
         for name, code in (("m1", 200), ("m2", 403), ("m3", 403), ("nobody", 403)):
@@ -136,6 +141,11 @@ def test_a_key_loads_what_it_may_use(serve: Serve, tmp_path: Path) -> None:
                 assert answer.error == f"this key may not use model '{name}'"
             assert http.query(web.infer(name, {"x": X})).code == 401
     assert [count_loads(server, f"m{n}") for n in (1, 2, 3)] == [1, 0, 0]
+    with Http(server.port) as http:  # its one request a thousand seconds is for one load
+        for name, code in (("m2", 200), ("m3", 429)):
+            asked = web.infer(name, {"x": X}, headers=["Authorization: Bearer often"])
+            assert http.query(asked).code == code
+    assert [count_loads(server, f"m{n}") for n in (1, 2, 3)] == [1, 1, 0]
     server.terminate()
     server.expect_clean_end()
 
