@@ -25,10 +25,11 @@ from lumen_uring.control.following import Following
 from lumen_uring.control.live_models import LiveModels, LoadError, Tell, Virtual
 from lumen_uring.control.on_demand import OnDemand
 from lumen_uring.control.uploads import Uploads
+from lumen_uring.control.virtual import load as load_virtual
 from lumen_uring.control.watch import SETTLE_S, Watcher
 from lumen_uring.errors import EngineError, LumenError, no_means
 from lumen_uring.guard import Guard
-from lumen_uring.repository.entries import entries_of, names_in, uploaded_entries
+from lumen_uring.repository.entries import entries_of, names_in, uploaded_entries, virtual_of
 from lumen_uring.ring.errands import Errand
 from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.models import EnsembleConfig, ModelConfig
@@ -283,8 +284,13 @@ class Control:
         up, and one that the policy no longer names goes."""
         off = self._loading[1]
         try:
-            wanted = self._wanted(errand)
             failed, code = [], 200
+            brings_none = asked_of(errand.body) == (None, {})
+            if virtual := virtual_of(self._live.config, errand.name) if brings_none else None:
+                load_virtual(self._live, virtual, self._uploads.hide, off)
+                wanted = []
+            else:
+                wanted = self._wanted(errand)
             for model in wanted:
                 try:
                     self._live.put(model, self._uploads.hide, off)

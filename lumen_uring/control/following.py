@@ -33,6 +33,7 @@ class Following:
         self._log = log
         self._lock = threading.Lock()
         self._listed = {model.name for model in live.models()}
+        self._listed_virtual = {one.name for one in live.virtual()}  # by the settings, not by calls
 
     # ---- the settings ----
 
@@ -62,8 +63,9 @@ class Following:
         names = {entry.name for entry in virtual}
         # Ensembles go before experts of their steps, and both before what they run.
         for one in reversed(self._live.virtual()):
-            if one.name not in names | broken:
+            if one.name in self._listed_virtual and one.name not in names | broken:
                 failed += self._live.try_remove(one.name)
+        self._listed_virtual = names | (self._listed_virtual & broken)
         bases = {model.base for model in wanted}
         served = {model.name for model in self._live.models()}
         with self._lock:

@@ -318,7 +318,7 @@ class LiveModels:
         served = self._virtual.get(entry.name)
         if served is None or needs_loading(served, entry):
             tell(f"model {entry.name}: loading ...")
-            if failed := _tried(lambda: self._put_virtual(entry), entry.name):
+            if failed := _tried(lambda: self.put_virtual(entry), entry.name):
                 return failed
             tell(f"model {entry.name}: loaded")
             return []
@@ -326,7 +326,12 @@ class LiveModels:
             self._virtual[entry.name] = entry  # its rates
         return []
 
-    def _put_virtual(self, entry: Virtual) -> None:
+    def put_virtual(self, entry: Virtual) -> None:
+        """Loads a virtual model, whose parts are served, or replaces it.
+
+        Raises:
+            LoadError: it cannot be served; what was served is served.
+        """
         coming = self._coming = _Coming(entry, is_listed=True)
         try:
             self._until_there_are_means(coming, lambda: self._load_virtual(self._in_force(), entry))

@@ -6,6 +6,7 @@ filled in from it; what such an entry sets itself counts more than the folder's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ from lumen_uring.repository.folders import find, find_named, of_versions
 from lumen_uring.repository.model_config import Asked, read
 from lumen_uring.repository.tree import Problems, from_json
 from lumen_uring.settings.broken import Broken
-from lumen_uring.settings.models import EnsembleConfig, ModelConfig
+from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.origin import Origin
 from lumen_uring.settings.schema import Config
 from lumen_uring.settings.types import MODELS_MAX, NAME_BYTES_MAX
@@ -64,7 +65,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
                     ensembles += _ensemble(model, problems)
                 else:
                     entries += _entries(model, problems)
-    ensembles = [_with_versions(entry, entries) for entry in ensembles]
+    ensembles = [with_versions(entry, entries) for entry in ensembles]
     for name in sorted(wanted - first.keys() - problems.of.keys() - {"*"}):
         known = ", ".join(first) or "none"
         with problems.within(name):
@@ -153,7 +154,9 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
         raise ConfigError("\n".join(problems.lines) or none)
     (one,) = found
     if one.asked.steps:
-        raise ConfigError(f"{name!r} is an ensemble: those are loaded when the server starts")
+        raise ConfigError(
+            f"{name!r} is an ensemble: expected a model, or a call that loads it as it is"
+        )
     chosen: FoundModel | None = one
     if said is not None and one.asked is not said:
         chosen = _with_asked(one, said, problems)
@@ -161,6 +164,30 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
     if not entries:
         raise ConfigError("\n".join(problems.lines))
     return entries
+
+
+def virtual_of(config: Config, name: str) -> ExpertsConfig | EnsembleConfig | None:
+    """Reads a virtual model again: from its entry in the settings, or its folder in a repository.
+
+    Args:
+        config: of the server.
+        name: of the model; it is looked up and never made a path.
+
+    Returns:
+        Its entry; None: no virtual model has the name.
+
+    Raises:
+        ConfigError: its folder cannot be read.
+    """
+    problems = Problems()
+    # A folder first: after a reload the settings in force have its old entry.
+    for text in config.repository.paths:
+        for found in find_named(Path(text).expanduser(), name, problems, {}):
+            if found.asked.steps and (ensembles := _ensemble(found, problems)):
+                return ensembles[0]
+    if name in problems.of:
+        raise ConfigError("\n".join(problems.of[name]))
+    return next((entry for entry in config.virtual_entries() if entry.name == name), None)
 
 
 def _read_asked(asked: dict[str, Any], name: str, problems: Problems) -> Asked:
@@ -295,9 +322,14 @@ def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
         return []
 
 
-def _with_versions(ensemble: EnsembleConfig, models: list[ModelConfig]) -> EnsembleConfig:
+def with_versions(ensemble: EnsembleConfig, models: Sequence[ModelConfig]) -> EnsembleConfig:
     """Steps by the names under which their models are served: NAME:VERSION is NAME where one
-    version is served at a time, and NAME the highest of several."""
+    version is served at a time, and NAME the highest of several.
+
+    Args:
+        ensemble: as its file or entry has it.
+        models: those that are served.
+    """
     names = {model.name for model in models}
     steps = []
     for step in ensemble.steps:

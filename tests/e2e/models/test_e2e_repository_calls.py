@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import signal
 import socket
 import threading
 from collections import Counter
@@ -20,6 +21,7 @@ import web
 from conftest import Serve
 from harness import START_S, Server, eventually
 from onnx import helper
+from test_e2e_models_live import times
 from tritonclient.utils import InferenceServerException
 from web import Http, get, infer, post
 
@@ -76,6 +78,61 @@ def check_settings(client: http_client.InferenceServerClient, server: Server) ->
         client.update_trace_settings(None, {"trace_level": ["TIMESTAMPS"]})
     with pytest.raises(InferenceServerException, match="none is not found"):
         client.get_trace_settings("none")
+
+
+@pytest.mark.once
+def test_ensembles_come_by_calls(serve: Serve, folder: Path) -> None:
+    """Of a folder and of the settings, with the steps that are not served; they go, come again, and
+    stay when the settings are read anew."""
+    steps = [
+        'step { model_name: "double" model_version: -1 input_map { key: "x" value: "x" } '
+        'output_map { key: "y" value: "between" } }',
+        'step { model_name: "triple" model_version: -1 input_map { key: "x" value: "between" } '
+        'output_map { key: "y" value: "y" } }',
+    ]
+    tensors = 'name: "{}" data_type: TYPE_FP32 dims: [ 16 ]'
+    (folder / "six/1").mkdir(parents=True)
+    (folder / "six/config.pbtxt").write_text(
+        f"max_batch_size: 8 input {{ {tensors.format('x')} }} output {{ {tensors.format('y')} }} "
+        f"ensemble_scheduling {{ {' '.join(steps)} }}"
+    )
+    times(folder / "triple/1/model.onnx", 3)
+    asked = settings(folder)
+    wire = {"inputs": {"x": "x"}, "outputs": {"y": "between"}}
+    last = {"inputs": {"x": "between"}, "outputs": {"y": "y"}}
+    asked["ensembles"] = [
+        {"name": "four", "steps": [{"model": "double", **wire}, {"model": "double", **last}]}
+    ]
+    server = serve(asked)
+    client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
+
+    def factor(name: str) -> float:
+        given = http_client.InferInput("x", [1, 16], "FP32")
+        given.set_data_from_numpy(np.ones((1, 16), np.float32))
+        return float(client.infer(name, [given]).as_numpy("y")[0, 1])
+
+    assert factor("four") == 4
+    client.load_model("six")
+    assert (factor("six"), factor("triple")) == (6, 3)
+    with pytest.raises(InferenceServerException, match="is run by 'six', a virtual model"):
+        client.unload_model("triple")
+    for name in ("four", "six"):
+        client.unload_model(name)
+        with pytest.raises(InferenceServerException, match="is not found"):
+            factor(name)
+        client.load_model(name)
+    server.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "Reloaded" in server.errors, "the reload", found=lambda: server.errors)
+    assert (factor("four"), factor("six")) == (4, 6)
+    client.unload_model("six", unload_dependents=True)
+    ready = {
+        one["name"] for one in client.get_model_repository_index() if one.get("state") == "READY"
+    }
+    assert ready == {"double", "four"}
+    (folder / "six/config.pbtxt").write_text("ensemble_scheduling { step [ ] }")
+    with pytest.raises(InferenceServerException, match="expected at least one step"):
+        client.load_model("six")
+    client.close()
 
 
 @pytest.mark.once
