@@ -31,7 +31,6 @@ _LABEL_BYTES_MAX: Final = 4 << 20
 _GRAPH_BYTES_MAX: Final = 1 << 31  # of a FlatBuffer, which ONNX Runtime's own format is
 _used: Final[set[str]] = set()  # of what this process has loaded: how its entries' names begin
 _LEFT_OVER_S: Final = 86_400  # nothing is written for so long
-_LISTINGS_SHARE: Final = 20  # of the time that is not spent on listing the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +237,7 @@ def _start_of(entry: Path) -> str:
 
 
 class Trimmer:
-    """Trims the cache after loads: where something came, and not more often than a listing of many
-    files is worth.
+    """Trims the cache after loads that brought it something: a listing of many files is slow.
 
     Args:
         most_bytes: as of `trim`.
@@ -247,7 +245,6 @@ class Trimmer:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._next_s = 0.0
         self._seen_ns = -1
 
     def __call__(self) -> list[str]:
@@ -256,13 +253,11 @@ class Trimmer:
             changed_ns = _cache().stat().st_mtime_ns
         except (OSError, RuntimeError):
             return []
-        begun_s = time.monotonic()
-        if changed_ns == self._seen_ns or begun_s < self._next_s:
+        if changed_ns == self._seen_ns:
             return []
         said = trim(self._most_bytes)
         with suppress(OSError):
             self._seen_ns = _cache().stat().st_mtime_ns
-        self._next_s = time.monotonic() + _LISTINGS_SHARE * (time.monotonic() - begun_s)
         return said
 
 
