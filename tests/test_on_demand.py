@@ -103,6 +103,7 @@ def test_names_that_nobody_has(live: Live, tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(CallError) as caught:
         models.load("a:7")
     assert caught.value.code == 404
+    assert (models.refusal("a:7") or (0,))[0] == 404  # the same answer without a try
 
 
 def test_more_versions_than_places(live: Live, tmp_path: Path) -> None:

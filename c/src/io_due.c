@@ -2,6 +2,7 @@
 #include "io_due.h"
 
 #include "dialects/grpc_stream.h"
+#include "dialects/http_demand.h"
 #include "dialects/http_errands.h"
 #include "dialects/upstream.h"
 #include "flow/accept.h"
@@ -163,6 +164,7 @@ static const struct duty {
     {.sleep_ns = lm_grpc_watch_ns, .run = lm_grpc_look_at_watched},
     {.sleep_ns = lm_upstream_due_ns, .run = lm_upstream_due},
     {.run = answer_errands}, /* the control thread wakes this one */
+    {.list = LM_LIST_ASKING, .list_ns = TICK_NS, .run = lm_http_demand_look},
 };
 enum { DUTIES = sizeof duties / sizeof duties[0] };
 

@@ -9,26 +9,19 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from lumen_uring.control.calls import CallError
-from lumen_uring.control.live_models import LiveModels, LoadError
+from lumen_uring.control.calls import CallError, Calls
+from lumen_uring.control.live_models import LiveModels
 from lumen_uring.control.watch import Look, files_of
-from lumen_uring.errors import EngineError, LumenError
+from lumen_uring.errors import LumenError
 from lumen_uring.repository.entries import entries_of, names_in
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.types import base_of
 
 _FAILED_S: Final = 5.0  # until a model that could not be loaded is tried again
 _FAILED_MAX: Final = 1024  # of those that are remembered
-
-
-class Idle(Protocol):
-    """What the engine knows of it."""
-
-    def longest_idle(self, spared: list[str]) -> str | None: ...
 
 
 class OnDemand:
@@ -39,13 +32,13 @@ class OnDemand:
         live: its models.
     """
 
-    def __init__(self, engine: Idle, live: LiveModels) -> None:
+    def __init__(self, engine: Calls, live: LiveModels) -> None:
         self._engine = engine
         self._live = live
         self._folders: set[str] = set()
         self._names: set[str] | None = None  # None: not read since the folders changed
         self._seen: tuple[int, ...] = ()  # when the repositories' folders last changed
-        self._failed: dict[str, tuple[float, str]] = {}  # when, and why
+        self._failed: dict[str, tuple[float, int, str]] = {}  # when, the code, and why
         self._proved: dict[str, tuple[ModelConfig, Look]] = {}  # what was served before
 
     def refusal(self, name: str) -> tuple[int, str] | None:
@@ -56,10 +49,8 @@ class OnDemand:
         """
         if not self._may_be(base_of(name)):
             return 404, f"Request for unknown model: '{name}' is not found"
-        failed_s, why = self._failed.get(name, (-_FAILED_S, ""))
-        if time.monotonic() - failed_s < _FAILED_S:
-            return 503, why
-        return None
+        failed_s, code, why = self._failed.get(name, (-_FAILED_S, 0, ""))
+        return (code, why) if time.monotonic() - failed_s < _FAILED_S else None
 
     def _may_be(self, name: str) -> bool:
         """Whether a folder of a repository has the name, or its files name a model so. They are
@@ -103,12 +94,13 @@ class OnDemand:
                 self._live.put(entry, is_proved=is_proved)
                 self._proved[entry.name] = (entry, files)
         except LumenError as error:
-            code = error.code if isinstance(error, (CallError, LoadError)) else 400
+            is_missing = isinstance(error, CallError) and error.code == 404
+            code = 404 if is_missing else 503
             why = f"model '{name}' could not be loaded: {error}"
             while len(self._failed) >= _FAILED_MAX:
                 self._failed.pop(next(iter(self._failed)))
-            self._failed[name] = (time.monotonic(), why)
-            raise CallError(404 if code == 404 else 503, why) from None
+            self._failed[name] = (time.monotonic(), code, why)
+            raise CallError(code, why) from None
         self._failed.pop(name, None)
 
     def _serves(self, name: str) -> bool:
@@ -123,8 +115,7 @@ class OnDemand:
             name = self._engine.longest_idle(own)
             if name is None:
                 raise CallError(503, "all models that are loaded are needed by others")
-            with suppress(EngineError):  # a virtual model came that runs it: another one goes
-                self._live.remove(name)
+            self._live.remove(name)
 
 
 def _is(model: ModelConfig, name: str) -> bool:

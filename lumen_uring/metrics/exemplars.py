@@ -15,7 +15,7 @@ from typing import Final
 from lumen_uring.ring.traces import KINDS, LumenSpan
 
 ALL_MODELS: Final = ""
-_KEPT_MAX: Final = 1024  # of a model and a stage; a server has 64 models at a time
+_KEPT_MAX: Final = 1024  # of a model and a stage; the latest of them
 _STAGES: Final = {
     "receive": "receive_ns",
     "queue": "queue_ns",

@@ -65,9 +65,10 @@ bool lm_http_demand_take(struct lm_io *io, struct lm_connection *connection,
         lm_http_refuse_request(io, connection, &refusal);
         return true;
     }
+    const bool many_wait = io->lists[LM_LIST_ASKING].count >= LM_SLOT_WAITERS_MAX;
     struct lm_http_block *block = lm_http_block(io, connection);
-    if (!block) block = lm_http_refuse_for_block(io, connection);
-    if (!block) {
+    if (!block && !many_wait) block = lm_http_refuse_for_block(io, connection);
+    if (!block || many_wait) {
         lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
                               "too many requests wait for a model that is being loaded");
         return true;
@@ -76,12 +77,8 @@ bool lm_http_demand_take(struct lm_io *io, struct lm_connection *connection,
     memcpy(block->region, name, sizeof name);
     ask(io, name);
     lm_admit_wait(io, connection, call->timeout_us);
+    lm_connection_move(io, connection, LM_LIST_ASKING);
     return true;
-}
-
-/* For its model; else it waits for a slot. */
-static bool waits_for_model(const struct lm_connection *connection) {
-    return connection->in.read_state == LM_READ_WAIT && connection->in.call.model == LM_NO_MODEL;
 }
 
 /* The model of NAME, of whose versions the highest, or NAME:VERSION. */
@@ -99,7 +96,7 @@ static const struct lm_model *find(const struct lm_model_set *set, const char *n
 bool lm_http_demand_keep(struct lm_io *io, const struct lm_connection *connection,
                          const uint8_t *bytes, size_t count) {
     struct lm_http_block *block = lm_http_block(io, connection);
-    if (!block || !waits_for_model(connection) || count > sizeof block->bytes) return false;
+    if (!block || connection->list != LM_LIST_ASKING || count > sizeof block->bytes) return false;
     memcpy(block->bytes, bytes, count);
     block->used = (uint32_t)count;
     return true;
@@ -121,47 +118,48 @@ static void go_on(struct lm_io *io, struct lm_connection *connection,
     lm_connection_mark(io, connection);
 }
 
-void lm_http_demand_retry(struct lm_io *io, struct lm_connection *connection) {
-    if (!waits_for_model(connection)) {
-        lm_http_retry(io, connection);
-        return;
-    }
+static void look(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_block *block = lm_http_block(io, connection);
     const struct lm_http_call *call = &connection->in.call;
-    const struct lm_model *model = find(io->models, block->region);
-    if (!model) {
-        ask(io, block->region);
-        io->waiters.least_bytes = 0; /* it waits for no slot: none that is refused is a reason */
-        return;
-    }
-    /* The table of keys may be another one than when the head came. */
     const struct lm_keys *keys = &io->access->keys;
-    if (call->key != LM_NO_KEY &&
-        (call->key >= keys->count || !lm_keys_allow_model(keys, call->key, model->index))) {
+    const struct lm_model *model = find(io->models, block->region);
+    if (connection->timer_ns <= io->now_ns) {
+        lm_slot_wait_turn_away(io, connection, LM_STATUS_DEADLINE,
+                               "the deadline passed before the model was loaded");
+    } else if (!model) {
+        ask(io, block->region);
+    } else if (call->key != LM_NO_KEY &&
+               (call->key >= keys->count || !lm_keys_allow_model(keys, call->key, model->index))) {
+        /* The table of keys is another one than when the head came. */
         lm_slot_wait_turn_away(io, connection, LM_STATUS_UNAUTHORISED,
                                "this key may not use the model");
-        return;
+    } else {
+        if (call->any_version) model = lm_traffic_choose(io, io->models, model, call->session);
+        go_on(io, connection, model);
     }
-    if (call->any_version) model = lm_traffic_choose(io, io->models, model, call->session);
-    go_on(io, connection, model);
 }
 
-/* Refuses those of a list that wait for this name. */
-static void refuse_all(struct lm_io *io, enum lm_connection_list list, const char *name,
-                       enum lm_status status, const char *why) {
+void lm_http_demand_look(struct lm_io *io) {
     uint32_t next;
-    for (uint32_t i = io->lists[list].head; i != LM_NO_CONNECTION; i = next) {
+    for (uint32_t i = io->lists[LM_LIST_ASKING].head; i != LM_NO_CONNECTION; i = next) {
         struct lm_connection *connection = lm_io_connection(io, i);
         next = connection->next;
-        if (!lm_io_dialect(io, connection)->is_http || !waits_for_model(connection)) continue;
+        look(io, connection);
+    }
+}
+
+/* Refuses the requests that wait for the model of this name. */
+static void refuse_all(struct lm_io *io, const char *name, enum lm_status status, const char *why) {
+    uint32_t next;
+    for (uint32_t i = io->lists[LM_LIST_ASKING].head; i != LM_NO_CONNECTION; i = next) {
+        struct lm_connection *connection = lm_io_connection(io, i);
         const struct lm_http_block *block = lm_http_block(io, connection);
+        next = connection->next;
         if (strcmp(block->region, name) == 0) lm_slot_wait_turn_away(io, connection, status, why);
     }
 }
 
 void lm_http_demand_answered(struct lm_io *io, struct lm_errand *errand) {
-    static const enum lm_connection_list lists[] = {LM_LIST_WAITING, LM_LIST_WAITING_PART,
-                                                    LM_LIST_EXPECTING, LM_LIST_EXPECTING_HELD};
     const enum lm_status status =
         errand->code == 404 ? LM_STATUS_UNKNOWN_MODEL : LM_STATUS_OVERLOADED;
     char why[LM_TEXT_BYTES_MAX], name[LM_NAME_BYTES_MAX];
@@ -171,7 +169,6 @@ void lm_http_demand_answered(struct lm_io *io, struct lm_errand *errand) {
     why[bytes] = '\0';
     memcpy(name, errand->name, sizeof name);
     lm_errand_give(errand);
-    io->waiters.released = true; /* those that wait look anew, also for whom there was no entry */
-    for (size_t l = 0; !is_there && l < sizeof lists / sizeof lists[0]; l++)
-        refuse_all(io, lists[l], name, status, why);
+    if (!is_there) refuse_all(io, name, status, why);
+    lm_http_demand_look(io); /* also those for whom there was no entry */
 }

@@ -1,7 +1,7 @@
 /* http_demand.h: requests for models that the control program loads on demand
- * (repository.max_loaded). A request whose path names a model that is not served waits, as one for
- * a slot does, until the model is there, cannot be loaded, or the deadline has passed. Those that
- * wait for one name ask for it once. I/O thread.
+ * (repository.max_loaded). A request whose path names a model that is not served waits, on a list
+ * of its own (LM_LIST_ASKING), until the model is there, cannot be loaded, or the deadline has
+ * passed. Those that wait for one name ask for it once. I/O thread.
  */
 #ifndef LM_DIALECTS_HTTP_DEMAND_H
 #define LM_DIALECTS_HTTP_DEMAND_H
@@ -19,8 +19,10 @@ bool lm_http_demand_take(struct lm_io *io, struct lm_connection *connection,
  * something else, or there is no room. */
 bool lm_http_demand_keep(struct lm_io *io, const struct lm_connection *connection,
                          const uint8_t *bytes, size_t count);
-/* Goes on with a request that waits: for its model, where that is there, or for a slot. */
-void lm_http_demand_retry(struct lm_io *io, struct lm_connection *connection);
+/* Looks at those that wait for a model: whose is there goes on, whose deadline has passed is
+ * refused.
+ */
+void lm_http_demand_look(struct lm_io *io);
 /* The control program has loaded a model, or says why it cannot. */
 void lm_http_demand_answered(struct lm_io *io, struct lm_errand *errand);
 

@@ -8,7 +8,7 @@
 #include "formats/oip_metadata.h"
 #include "parts/errands.h"
 
-/* What is said of one model. The sets that say the same of it share it. */
+/* The documents of one model. Sets in which they are the same share them. */
 struct lm_http_model_documents {
     uint32_t sets;  /* that list it */
     uint64_t state; /* of what it depends on, beside the model itself */

@@ -103,8 +103,8 @@ static void write_stats(struct lm_io *io, const struct lm_model *asked, bool all
     LM_ASSERT(!page->full); /* there is room for the largest */
 }
 
-/* Those of many models, written at most once a second: it takes a few microseconds a model, which
- * is in the way of all requests. NULL: there is no memory. */
+/* The statistics of many models, written at most once a second: it takes a few microseconds a
+ * model, which is in the way of all requests. NULL: there is no memory. */
 static const char *stats_of_many(struct lm_io *io, size_t *bytes_out) {
     struct lm_http_side *http = io->http;
     const size_t bytes = lm_oip_stats_bytes_max(io->models->count);

@@ -151,6 +151,7 @@ enum lm_connection_list {
     LM_LIST_WAITING_PART,   /* with as many of them as the kernel takes, which is not all */
     LM_LIST_EXPECTING,      /* for their bytes, while few slots are free */
     LM_LIST_EXPECTING_HELD, /* the same, holding a header buffer or a block meanwhile */
+    LM_LIST_ASKING,         /* for a model that is being loaded: they want no slot yet */
     LM_LIST_LINGERING,      /* half-closed behind the last reply, the first to end first */
     LM_LIST_STARVED,        /* of a header buffer */
     LM_LIST_RESUMING,       /* with bytes that may be parsed: others had their turn first */

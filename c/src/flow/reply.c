@@ -105,7 +105,7 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
     void *beside = NULL;
     if (is_long && lm_spill_take(&io->shared->spills, &spill, parts[1].iov_len, &beside) != 0)
         return NULL;
-    /* Those of requests are not for whoever reads nothing: only what can be spared. */
+    /* The slots of requests are not for a client that reads nothing: only what can be spared. */
     bool fits = bytes <= own->slot_bytes && own->free_count > 0;
     struct lm_slot *slot =
         fits ? lm_arena_acquire(&io->arena, bytes) : lm_arena_acquire_spare(&io->arena, bytes);

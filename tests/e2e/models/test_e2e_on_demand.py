@@ -20,6 +20,8 @@ from test_e2e_models_live import times
 from tritonclient.utils import InferenceServerException
 from web import Http, post
 
+from lumen_uring.ring.stats import read
+
 pytestmark = pytest.mark.once  # what loads models: the same on both backends
 
 X = np.arange(16, dtype=np.float32)[None]
@@ -46,6 +48,11 @@ def ready(server: Server) -> list[str]:
         return sorted(one["name"] for one in listed)
 
 
+def are_ready(server: Server, names: list[str]) -> None:
+    """A model answers a moment before the index has it."""
+    eventually(lambda: ready(server) == names, f"{names} alone", found=lambda: ready(server))
+
+
 def count_loads(server: Server, name: str) -> int:
     return (server.output + server.errors).count(f"model {name}: version 1 is loaded")
 
@@ -54,15 +61,18 @@ def test_the_one_goes_that_was_not_asked_for_longest(serve: Serve, tmp_path: Pat
     chosen = settings(tmp_path, 5, load=["m4"])
     chosen["models"] = [{"name": "own", "path": str(times(tmp_path / "own.onnx", 9))}]
     server = serve(chosen)
-    assert ready(server) == ["m4", "own"]
+    are_ready(server, ["m4", "own"])
     assert [factor(server, f"m{n}") for n in (1, 2, 1, 3)] == [1, 2, 1, 3]
     # It came before the others, and was never asked for; then m2's turn was before m1's.
-    assert ready(server) == ["m1", "m3", "own"]
+    are_ready(server, ["m1", "m3", "own"])
     for number in (5, 4, 1, 2):
         assert factor(server, f"m{number}") == number
         assert factor(server, "own") == 9  # an entry of `models` does not go
-    assert ready(server) == ["m1", "m2", "own"]
-    assert [count_loads(server, f"m{n}") for n in (1, 2, 3, 5)] == [2, 2, 1, 1]
+    are_ready(server, ["m1", "m2", "own"])
+    eventually(
+        lambda: [count_loads(server, f"m{n}") for n in (1, 2, 3, 5)] == [2, 2, 1, 1],
+        "the lines of the log",
+    )
     with Http(server.port) as http:  # what is asked about a model loads none
         assert http.query(web.get("/v2/models/m3")).code == 404
         assert http.query(web.get("/v2/models/m3/ready")).code == 404
@@ -82,7 +92,10 @@ def test_whoever_asks_at_once_waits_for_one_load(serve: Serve, tmp_path: Path) -
     for thread in threads:
         thread.join()
     assert sorted(found) == [1] * 12 + [2] * 12
-    assert [count_loads(server, name) for name in ("m1", "m2")] == [1, 1]
+    eventually(
+        lambda: [count_loads(server, name) for name in ("m1", "m2")] == [1, 1],
+        "the lines of the log",
+    )
     with Http2(server.port) as http2:
         answer = http2.query(web.infer("m3", {"x": X}))
         assert answer.array("y")[0, 1] == 3
@@ -92,6 +105,34 @@ def test_whoever_asks_at_once_waits_for_one_load(serve: Serve, tmp_path: Path) -
     assert client.infer("m2", [given]).as_numpy("y")[0, 1] == 2
     with pytest.raises(InferenceServerException, match="is not found"):
         client.infer("m9", [given])
+    client.close()
+
+
+def test_nobody_else_waits(serve: Serve, tmp_path: Path) -> None:
+    """While one waits for its model, others find slots and places as if nobody did."""
+    chosen = settings(tmp_path, 12)
+    chosen["models"] = [{"name": "own", "path": str(times(tmp_path / "own.onnx", 9))}]
+    chosen["server"] = {"max_in_flight": 4}
+    server = serve(chosen)
+    client = triton.InferenceServerClient(f"127.0.0.1:{server.port}")
+    given = triton.InferInput("x", [1, 16], "FP32")
+    given.set_data_from_numpy(X)
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda n=n: found.append(factor(server, f"m{n}")))
+        for n in range(1, 13)
+    ]
+    for thread in threads:
+        thread.start()
+    asked = 0
+    while any(thread.is_alive() for thread in threads) or asked == 0:
+        assert client.infer("own", [given]).as_numpy("y")[0, 1] == 9
+        asked += 1
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(1, 13))
+    snapshot = read(server.stats_path)
+    assert snapshot.counters["io"]["slot_waits"] == 0
     client.close()
 
 
@@ -140,12 +181,18 @@ def test_a_key_loads_what_it_may_use(serve: Serve, tmp_path: Path) -> None:
             if code == 403:
                 assert answer.error == f"this key may not use model '{name}'"
             assert http.query(web.infer(name, {"x": X})).code == 401
-    assert [count_loads(server, f"m{n}") for n in (1, 2, 3)] == [1, 0, 0]
+    eventually(
+        lambda: [count_loads(server, f"m{n}") for n in (1, 2, 3)] == [1, 0, 0],
+        "the lines of the log",
+    )
     with Http(server.port) as http:  # its one request a thousand seconds is for one load
         for name, code in (("m2", 200), ("m3", 429)):
             asked = web.infer(name, {"x": X}, headers=["Authorization: Bearer often"])
             assert http.query(asked).code == code
-    assert [count_loads(server, f"m{n}") for n in (1, 2, 3)] == [1, 1, 0]
+    eventually(
+        lambda: [count_loads(server, f"m{n}") for n in (1, 2, 3)] == [1, 1, 0],
+        "the lines of the log",
+    )
     server.terminate()
     server.expect_clean_end()
 
