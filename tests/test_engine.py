@@ -214,6 +214,26 @@ def test_classifiers(tmp_path: Path) -> None:
 # ---- what is refused ----
 
 
+def test_graphs_of_any_kind_are_read(tmp_path: Path, cache: Path) -> None:
+    """A constant that is no tensor; and nodes as no exporter writes them: ONNX Runtime says what is
+    wrong, and the native engine's reader ends nothing."""
+    weights = {"w": np.ones((4, 3), np.float32)}
+    x, y = [value("x", FLOAT, "n", 4)], [value("y", FLOAT, "n", 3)]
+    layer = helper.make_node("MatMul", ["x", "w"], ["s"])
+    three = helper.make_node("Constant", [], ["c"], value_floats=[1.0, 2.0, 3.0])
+    sum_of = helper.make_node("Add", ["s", "c"], ["y"])
+    path = save(tmp_path / "c.onnx", [layer, three, sum_of], x, y, weights)
+    entry = inspection.look(str(path), []).entry
+    assert entry["engine"] == "onnxruntime"
+    for name, node in (
+        ("no_input", helper.make_node("MatMul", ["x"], ["y"])),
+        ("no_value", helper.make_node("Gemm", ["x", "w", "none"], ["y"], alpha="a")),
+    ):
+        path = save(tmp_path / f"{name}.onnx", [node], x, y, weights)
+        with pytest.raises(EngineError, match="ONNX Runtime"):
+            inspection.look(str(path), [])
+
+
 def test_what_it_does_not_run(tmp_path: Path, cache: Path) -> None:
     weights = {"w": np.ones((4, 3), np.float32)}
     x, y = [value("x", FLOAT, "n", 4)], [value("y", FLOAT, "n", 3)]

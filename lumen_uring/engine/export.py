@@ -41,7 +41,12 @@ def network(path: Path) -> Network:
         model = onnx.load(str(path), load_external_data=False)
     except Exception:  # protobuf has errors of its own
         raise NotSuitedError("it is not in ONNX's own format") from None
-    return _Reader(model.graph).read()
+    try:
+        return _Reader(model.graph).read()
+    except NotSuitedError:
+        raise
+    except Exception as error:  # a graph may be anything; ONNX Runtime says what is wrong with it
+        raise NotSuitedError(f"its graph could not be read: {error!r}") from None
 
 
 class _Reader:
@@ -51,7 +56,8 @@ class _Reader:
         self._users: dict[str, list[onnx.NodeProto]] = {}
         for node in graph.node:
             if node.op_type == "Constant":
-                self._constants[node.output[0]] = self._attributes(node)["value"]
+                # A number or a list that is no tensor is none that a layer has: `value` is missing.
+                self._constants[node.output[0]] = self._attributes(node).get("value")
                 continue
             for name in node.input:
                 self._users.setdefault(name, []).append(node)
