@@ -685,6 +685,7 @@ def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.Mon
             *("server.rate=2", "server.hosts=[a]", "models.0.rate=3", "models.1.rate=4.5"),
             *(f"budgets={budgets}", "fallbacks={first: [second]}"),
             "traffic={first: {versions: {1: 95, 7: 5}, sticky: true}}",
+            *("traffic.first.shadow=3", "traffic.first.shadow_percent=7"),
         ],
         ["first=x", "second=y"],
     )
@@ -695,7 +696,14 @@ def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.Mon
 
     def set_traffic(_handle: object, traffic: Any, _count: int) -> int:
         found["traffic"] = [
-            (one.name, one.sticky, one.versions[: one.count], one.weights[: one.count])
+            (
+                one.name,
+                one.sticky,
+                one.versions[: one.count],
+                one.weights[: one.count],
+                one.shadow,
+                one.shadow_percent,
+            )
             for one in traffic
         ]
         return 0
@@ -707,7 +715,7 @@ def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.Mon
     engine.reload(wanted)
     assert found == {
         "rate": 2, "hosts": [b"a"], "models": [(b"first", 3, 3), (b"second", 4.5, 5)], "count": 2,
-        "fallbacks": [(b"first", [b"second"])], "traffic": [(b"first", 1, [1, 7], [95, 5])],
+        "fallbacks": [(b"first", [b"second"])], "traffic": [(b"first", 1, [1, 7], [95, 5], 3, 7)],
         "budgets": [(b"second", 2, 1, 2, 0, 0, 0, 0, 0, 0), (b"first", 2, *[0] * 8)],
     }  # fmt: skip
     keys = "[{name: ann, token_env: HOME}]"

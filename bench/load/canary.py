@@ -1,18 +1,20 @@
-"""`python -m bench.load.canary`: what a share of another version costs those of the main one.
+"""`python -m bench.load.canary`: what another version costs those who get answers of the main one.
 
-A developer's tool. Two servers have two versions of SqueezeNet each; one sends every request to
-version 1, the other one in twenty to version 2 (`traffic`). Both get the same open loop, in turns.
-The versions are the same file, so the percentiles are of all requests, as the client saw them:
-those of version 1 alone are in the statistics, but only to a fifth. It must never run beside other
-work.
+A developer's tool. Servers have two versions of SqueezeNet each. One sends every request to version
+1, one a share of them to version 2, the others have it run copies (`traffic`). All get the same
+open loop, in turns. The versions are the same file, so the percentiles are of all requests, as the
+client saw them: those of version 1 alone are in the statistics, but only to a fifth. It must never
+run beside other work.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +29,12 @@ from lumen_uring.ring.snapshot import delta
 from lumen_uring.ring.stats import read, stats_path
 
 PERCENTS: Final = (50.0, 99.0, 99.9)
-SHARES: Final = ("all to version 1", "one in 20 to version 2")
+TRAFFIC: Final = {
+    "all to version 1": "{versions: {1: 100}}",
+    "one in 20 to version 2": "{versions: {1: 95, 2: 5}}",
+    "one in 20 copied to version 2": "{versions: {1: 100}, shadow: 2, shadow_percent: 5}",
+    "all copied that find room": "{versions: {1: 100}, shadow: 2, shadow_percent: 100}",
+}
 
 
 def load(server: LocalServer, seconds: float, rate: float) -> tuple[Histogram, int]:
@@ -41,11 +48,12 @@ def load(server: LocalServer, seconds: float, rate: float) -> tuple[Histogram, i
 
 
 def measure(server: LocalServer, seconds: float, rate: float) -> tuple[Histogram, int]:
-    """Latencies under an open loop, and how many requests version 2 had."""
+    """Latencies under an open loop, and how many requests or copies version 2 had."""
     path = stats_path(server.port)
     before = read(path)
     latencies, _ = load(server, seconds, rate)
-    return latencies, delta(read(path), before).models["m:2"]["ok"]
+    of_other = delta(read(path), before).models["m:2"]
+    return latencies, of_other["ok"] + of_other["shadow_ok"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,32 +70,33 @@ def main(arguments: list[str] | None = None) -> int:
             shutil.copy(resolve(squeezenet()), folder / str(version) / "model.onnx")
         (folder / "config.pbtxt").write_text("version_policy: { all {} }")
         words = [str(name), "--set=server.metrics_port=0"]
-        with (
-            local_server(*words, "--set=traffic={m: {versions: {1: 100}}}") as plain,
-            local_server(*words, "--set=traffic={m: {versions: {1: 95, 2: 5}}}") as canary,
-        ):
-            rate = chosen.share * load(plain, 3.0, 0)[1] / 3.0
-            found: dict[str, list[tuple[Histogram, int]]] = {of: [] for of in SHARES}
+        with contextlib.ExitStack() as stack:
+            servers = {
+                of: stack.enter_context(local_server(*words, f"--set=traffic={{m: {rule}}}"))
+                for of, rule in TRAFFIC.items()
+            }
+            rate = chosen.share * load(next(iter(servers.values())), 3.0, 0)[1] / 3.0
+            found: dict[str, list[tuple[Histogram, int]]] = {of: [] for of in servers}
             for turn in range(chosen.rounds):
-                pairs = list(zip(SHARES, (plain, canary), strict=True))
-                for of, server in pairs if turn % 2 else reversed(pairs):
+                order = list(servers.items())
+                for of, server in order if turn % 2 else reversed(order):
                     print(f"round {turn + 1}: {of}", file=sys.stderr)
                     found[of].append(measure(server, chosen.seconds, rate))
-    rows, us = [], []
+    print(f"{rate:.0f} requests/s, open loop; times without another version")
+    print(table(["", "requests", "of version 2", "p50", "p99", "p99.9"], list(_rows(found))))
+    return 0
+
+
+def _rows(found: dict[str, list[tuple[Histogram, int]]]) -> Iterator[list[str]]:
+    alone: list[float] = []
     for of, measured in found.items():
         total = measured[0][0]
         for histogram, _ in measured[1:]:
             total = total.plus(histogram)
-        us.append([total.percentile_ns(percent) / 1e3 for percent in PERCENTS])
-        others = sum(count for _, count in measured)
-        rows.append(
-            [of, f"{total.count:,}", f"{others:,}", *(f"{value:,.0f} µs" for value in us[-1])]
-        )
-    ratios = [f"{b / a:.2f}" for a, b in zip(*us, strict=True)]
-    print(f"{rate:.0f} requests/s, open loop")
-    print(table(["", "requests", "of version 2", "p50", "p99", "p99.9"], rows))
-    print(f"With a canary ÷ without: {', '.join(ratios)}")
-    return 0
+        us = [total.percentile_ns(percent) / 1e3 for percent in PERCENTS]
+        alone = alone or us
+        shown = [f"{now:,.0f} µs ({now / then:.2f})" for now, then in zip(us, alone, strict=True)]
+        yield [of, f"{total.count:,}", f"{sum(count for _, count in measured):,}", *shown]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-/* lumen_traffic.h: which version of a model answers the requests that name none. */
+/* lumen_traffic.h: which version of a model answers the requests that name none, and which one runs
+ * copies of requests. */
 #ifndef LUMEN_TRAFFIC_H
 #define LUMEN_TRAFFIC_H
 
@@ -19,6 +20,8 @@ typedef struct lumen_traffic {
     uint32_t sticky;  /* 1: requests with one Lumen-Session have one version */
     uint32_t versions[LUMEN_TRAFFIC_VERSIONS_MAX];
     uint32_t weights[LUMEN_TRAFFIC_VERSIONS_MAX]; /* 0..LUMEN_WEIGHT_MAX, not all 0 */
+    uint32_t shadow; /* version that runs copies of requests which others answer; 0: none does */
+    uint32_t shadow_percent; /* 1..100, of those requests */
 } lumen_traffic;
 
 /* Sets those of all models; of others, and where none of these versions is served, the highest

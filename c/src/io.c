@@ -168,7 +168,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool wants = io->connections_wanting || io->lists[LM_LIST_WAITING].count || io->draining;
     if (wants) {
         /* I1: acquire sees a return whose W2 came first, release shows the flag; pairs with W2
-         * in work/worker.c */
+         * in flow/reply.c */
         (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
     }
     uint64_t limit = lm_due_sleep_ns(io); /* behind the exchange: it looks at the returns */

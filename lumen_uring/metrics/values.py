@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from lumen_uring.control import states
-from lumen_uring.metrics import budgets, load, machine, words
+from lumen_uring.metrics import budgets, load, machine, shadows, words
 from lumen_uring.metrics.exemplars import ALL_MODELS, Exemplars
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.machine import CpuMeter
@@ -71,6 +71,7 @@ class ServerCollector(Collector):
         yield from _account(snapshot)
         yield from _counters(snapshot)
         yield _experts(snapshot)
+        yield from shadows.collect(snapshot)
         yield _durations(snapshot, self._facts.exemplars)
         yield _model_durations(snapshot, self._facts.exemplars)
         yield from self._server(snapshot)

@@ -24,6 +24,8 @@ class LumenTraffic(ctypes.Structure):
         ("sticky", c_uint32),
         ("versions", _Numbers),
         ("weights", _Numbers),
+        ("shadow", c_uint32),
+        ("shadow_percent", c_uint32),
     ]
 
 
@@ -50,6 +52,8 @@ class Traffic(Handle):
                     one.sticky,
                     _Numbers(*one.versions.keys()),
                     _Numbers(*one.versions.values()),
+                    one.shadow or 0,
+                    one.shadow_percent,
                 )
                 for name, one in traffic.items()
             )

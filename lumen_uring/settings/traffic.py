@@ -38,6 +38,8 @@ class TrafficConfig(Section):
         AfterValidator(_has_weight),
     ] = Field(description=EXPECTED)
     sticky: bool = Field(default=False, description="true | false")
+    shadow: _Version | None = Field(default=None, description="null, or the number of a version")
+    shadow_percent: Annotated[int, Field(ge=1, le=100)] = Field(default=10, description="1..100")
 
 
 Traffic = Annotated[

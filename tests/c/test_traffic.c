@@ -89,12 +89,30 @@ static void refused(void) {
     CHECK(lm_traffic_set(&traffic, &rule, 1) != 0);
     rule.name = "";
     CHECK(lm_traffic_set(&traffic, &rule, 1) != 0);
+    rule.name = "iris";
+    rule.shadow = 2;
+    for (uint32_t percent = 0; percent <= 101; percent += 101) {
+        rule.shadow_percent = percent;
+        CHECK_AT("%u %% of the requests", percent);
+        CHECK(lm_traffic_set(&traffic, &rule, 1) != 0);
+    }
     CHECK(traffic.count == 1); /* what was there stays */
     CHECK(lm_traffic_set(&traffic, &rule, 0) == 0 && traffic.count == 0);
 }
 
+static void copies(void) {
+    for (uint32_t percent = 1; percent <= 100; percent += 33) {
+        uint32_t given = 0;
+        for (uint32_t r = 0; r < REQUESTS; r++) given += lm_traffic_is_of(percent, r);
+        CHECK_AT("%u %% of the requests", percent);
+        CHECK(given + 5 >= REQUESTS / 100 * percent && given <= REQUESTS / 100 * percent + 5);
+        CHECK(lm_traffic_is_of(percent, 0)); /* so that trying it shows something */
+    }
+}
+
 int main(void) {
     shares();
+    copies();
     those_that_are_served();
     sessions();
     refused();

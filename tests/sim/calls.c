@@ -143,6 +143,9 @@ int lm_thread_keep_to(const struct lm_cpu_set *cpus) {
     return 0;
 }
 
+void lm_thread_give_way(void) {
+}
+
 int32_t sim_helper_cpus[SIM_HELPERS];
 
 int lm_thread_pin_other(int32_t tid, int32_t cpu) {

@@ -311,8 +311,8 @@ MUTANTS = (
     Mutant(
         "token is not given back",
         REPLY,
-        "    give_token(connection);\n    lm_slots_release(io, request);",
-        "    lm_slots_release(io, request);",
+        "    give_token(connection);\n    end(io, request);",
+        "    end(io, request);",
     ),
     Mutant(
         "a part counts as sent",

@@ -177,6 +177,8 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_traffic, sticky),
     FIELD(lumen_traffic, versions),
     FIELD(lumen_traffic, weights),
+    FIELD(lumen_traffic, shadow),
+    FIELD(lumen_traffic, shadow_percent),
     WHOLE(lumen_load_report),
     FIELD(lumen_load_report, utilization),
     FIELD(lumen_load_report, answered),

@@ -42,13 +42,11 @@ enum {
     LM_DECODE_FIRST_NS = 10000000,
     LM_DECODE_SLICE_NS = 2000000,
     LM_BATCH_PIXELS = 1 << 20, /* of a request that may be part of a batch */
+    LM_IMAGE_SCANS_MAX = 64,   /* of a progressive JPEG; encoders write about ten */
 
     /* JSON. */
     LM_JSON_DEPTH_MAX = 100, /* arrays and objects within each other */
     LM_COLUMNS_MAX = 1024,   /* with names, of the one input of a model */
-
-    /* Pictures. */
-    LM_IMAGE_SCANS_MAX = 64, /* of a progressive JPEG; encoders write about ten */
 
     /* Connections. */
     LM_HOST_BYTES_MAX = 64, /* an address as text, with its terminator */
@@ -138,8 +136,7 @@ enum {
     LM_ANNEXES_MAX = 6, /* sizes of slots that come later, of each I/O thread */
     LM_ANNEX_SLOTS = 8, /* of one size, at least; with many workers: */
     LM_ANNEX_PER_WORKER = 2,
-    LM_RUN_ARENA_BYTES = 256
-        << 20, /* reserved per worker for ONNX Runtime; used pages alone count */
+    LM_RUN_ARENA_BYTES = 256 << 20, /* per worker, for ONNX Runtime; used pages alone count */
     LM_BATCH_MAX = LUMEN_BATCH_MAX, /* requests served together */
     LM_BATCH_SIZES = 16, /* of one model: Runs of more different sizes are in no batch_stats */
     LM_RUNNERS_MAX = LUMEN_WORKERS_MAX +
@@ -147,11 +144,14 @@ enum {
     LM_PROMPT_BYTES_MAX = 16384,
     LM_TEXT_WIDTH_MAX = 65536,                             /* numbers of a token's vector */
     LM_ANSWERERS_MAX = LM_RUNNERS_MAX + LUMEN_WORKERS_MAX, /* and the threads for many texts */
+    LM_SHADOW_ROOM = LM_ANSWERERS_MAX,                     /* of the thread that runs copies */
     LM_TEXT_VECTORS_BYTES_MAX = 64 << 20,                  /* of all tokens of a request */
     LM_BULK_TEXTS = 8,       /* a request of so many texts is one for these threads */
     LM_FIRST_TEXTS_MAX = 64, /* of one that its client puts first: more would hold a worker long */
     LM_BULK_BYTES = 8 << 10, /* a body of more is taken for one, before it is read */
     LM_BULK_TOKENS = 4096,   /* that wait for them, a power of two */
+    LM_SHADOWS_MAX = 8,      /* copies of an I/O thread's requests, a power of two */
+    LM_SHADOW_SHARE = 4,     /* while more than one in so many of a class's slots is free */
     LM_NODES_MAX = LUMEN_NODES_MAX,
     LM_SERVER_NAME_BYTES_MAX = 65,    /* server.name, with its terminator */
     LM_CORES_BYTES_MAX = 256,         /* engine.cores, with its terminator */

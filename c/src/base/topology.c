@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,6 +122,11 @@ int lm_thread_keep_to(const struct lm_cpu_set *cpus) {
     _Static_assert(sizeof mask == sizeof *cpus, "a bit for each core, in the same order");
     memcpy(mask, cpus, sizeof mask);
     return sched_setaffinity(0, sizeof mask, mask) == 0 ? 0 : -errno;
+}
+
+void lm_thread_give_way(void) {
+    const struct sched_param none = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
 }
 
 int32_t lm_thread_id(void) {

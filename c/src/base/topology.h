@@ -31,6 +31,8 @@ int lm_thread_pin_other(int32_t tid, int32_t cpu);
 int lm_thread_cpus(struct lm_cpu_set *cpus_out);
 /* Lets the calling thread run on these cores alone. Returns 0 or a negative errno. */
 int lm_thread_keep_to(const struct lm_cpu_set *cpus);
+/* From here on the kernel runs the calling thread where no other wants the core. */
+void lm_thread_give_way(void);
 /* The calling thread's number. */
 int32_t lm_thread_id(void);
 /* How long the calling thread computes before it is another one's turn: a wish of Linux 6.12 and

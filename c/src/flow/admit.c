@@ -44,7 +44,9 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->carrier = LM_CARRIER_SLOT;
     request->part_at = request->part_count = 0;
     request->region = NULL;
-    request->keeping.wanted = request->keeping.whole = request->keeping.is_hit = false;
+    request->keeping.wanted = request->keeping.whole = false;
+    request->keeping.for_cache = request->keeping.is_hit = false;
+    request->shadow = (struct lm_shadow_run){0};
     request->holds_shm = false;
     request->key = key_of(io, connection);
     request->tokens = 0;

@@ -108,7 +108,6 @@ static void keep(struct lm_response_cache *cache, const struct lm_request *reque
 
 void lm_answers_keep(struct lm_io *io, struct lm_request *request) {
     if (!request->keeping.whole || request->status != LM_STATUS_OK) return;
-    request->keeping.whole = false;
     struct lm_response_cache *cache = &io->answers->entries;
     const uint64_t began_ns = lm_now_ns();
     keep(cache, request);

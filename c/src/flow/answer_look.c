@@ -210,7 +210,7 @@ static bool look_up(struct lm_io *io, struct lm_request *request) {
         request->slot->used = used; /* for its worker */
         return false;
     }
-    request->keeping.wanted = true;
+    request->keeping.wanted = request->keeping.for_cache = true;
     lm_add_single_writer_u64(&io->stats->io.cache_misses, 1);
     lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_cache_misses, 1);
     lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_cache_miss_ns,

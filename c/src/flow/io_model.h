@@ -22,6 +22,7 @@ struct lm_io_model {
     struct lm_binding *bindings; /* one per slot */
     OrtValue **values;           /* slot × tensors of the model */
     uint32_t slot_count;
+    double shadow_difference; /* the largest, of its answers to copies; shadow.h */
     /* 1: its outputs have other shapes than the graph or the trial said: ONNX Runtime allocates
      * them. Written by any thread that runs the model. */
     lm_atomic_u32 outputs_lie;

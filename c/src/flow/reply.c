@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "flow/answer_cache.h"
 #include "flow/gate.h"
+#include "flow/shadow.h"
 #include "flow/slots.h"
 #include "flow/transport.h"
 
@@ -213,11 +214,30 @@ static void piece_completed(struct lm_io *io, struct lm_connection *connection,
     lm_connection_mark(io, connection);
 }
 
+/* The request is over; another version may run it still. */
+static void end(struct lm_io *io, struct lm_request *request) {
+    lm_slots_leave(io, request);
+    if (!lm_shadow_take(io, request)) lm_slots_free(io, request);
+}
+
+void lm_reply_give_back(struct lm_io *io, uint32_t slot, bool wake) {
+    bool pushed = lm_mpmc_push(&io->returns, slot);
+    LM_ASSERT(pushed); /* the ring has a place for every slot */
+    /* W2: release shows the push, decides which worker rings; pairs with I1 in io.c */
+    bool wanted = lm_exchange_acq_rel_u32(&io->wants_returns, 0) == 1;
+    if (wanted || wake) lm_ring_wake(io->ring);
+}
+
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     struct lm_request *request = &io->requests[slot];
+    if (request->shadow.is_out) {
+        lm_shadow_returned(io, request);
+        lm_slots_free(io, request);
+        return;
+    }
     request->with_worker = false;
     if (request->tokens) lm_gate_charge(io, request);
-    if (request->keeping.wanted) lm_answers_keep(io, request);
+    if (request->keeping.for_cache) lm_answers_keep(io, request);
     if (request->outcome == LM_OUTCOME_OVERDUE) { /* its connection may be another one by now */
         lm_slots_release(io, request);
         return;
@@ -246,7 +266,7 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
         break;
     case LM_OUTCOME_SENT:
     case LM_OUTCOME_DROPPED:
-    case LM_OUTCOME_OVERDUE: lm_slots_release(io, request); break;
+    case LM_OUTCOME_OVERDUE: end(io, request); break;
     }
     lm_connection_mark(io, connection);
 }
@@ -292,7 +312,7 @@ void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion
     }
     connection->sending = LM_NO_SLOT;
     give_token(connection);
-    lm_slots_release(io, request);
+    end(io, request);
     if (!whole) lm_connection_abort(io, connection);
     lm_connection_mark(io, connection);
 }

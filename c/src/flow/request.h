@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/native_codec.h"
 #include "flow/bulk.h"
+#include "flow/shadow_jobs.h"
 #include "formats/oip_request.h"
 #include "models/runner.h"
 #include "parts/budgets.h"
@@ -82,10 +83,12 @@ struct lm_reply_wish {
     uint8_t load;  /* enum lm_load_form */
 };
 
-/* An answer that the response cache may keep (flow/answer_cache.h). */
+/* An answer that is looked at once more when its slot is back: by the response cache, which may
+ * keep it (flow/answer_cache.h), or by a comparison with another version's (flow/shadow.h). */
 struct lm_keeping {
-    bool wanted;           /* the cache has none to this request: its worker says where it lies */
+    bool wanted;           /* its worker is to say where it lies */
     bool whole;            /* which it has done */
+    bool for_cache;        /* which has none to this request */
     bool is_hit;           /* the cache had one: no worker saw the request */
     size_t block_bytes;    /* of shapes, in `prefix` */
     struct iovec *outputs; /* in the slot, one for each output */
@@ -169,6 +172,7 @@ struct lm_request {
     uint8_t *prefix;         /* of the reply: shapes */
     struct lm_spill *spills; /* parts of the reply that are beside the slot */
     struct lm_keeping keeping;
+    struct lm_shadow_run shadow;
     struct lm_reply_wish wish;
     uint8_t turn_wanted;        /* enum lm_texts_turn, before its body was read */
     struct lm_bulk_share share; /* where it has many texts */

@@ -101,7 +101,7 @@ void lm_slots_leave_shm(struct lm_request *request) {
     lm_oip_leave_regions(request->io->shared->shm, request->asked);
 }
 
-void lm_slots_release(struct lm_io *io, struct lm_request *request) {
+void lm_slots_leave(struct lm_io *io, struct lm_request *request) {
     if (request->model) {            /* otherwise a reply of the I/O thread itself */
         lm_slots_settle(request, 0); /* it came to nothing */
         if (!request->keeping.is_hit) lm_estimate_pace(io); /* of the workers */
@@ -111,8 +111,16 @@ void lm_slots_release(struct lm_io *io, struct lm_request *request) {
         if (request->region) lm_region_release(io, request);
         lm_slots_leave_shm(request);
     }
+}
+
+void lm_slots_free(struct lm_io *io, struct lm_request *request) {
     lm_spill_join(&io->spills, &request->spills); /* those of its own replies too */
     leave_models(io, request);
     lm_arena_release(&io->arena, request->slot);
     io->waiters.released = true;
+}
+
+void lm_slots_release(struct lm_io *io, struct lm_request *request) {
+    lm_slots_leave(io, request);
+    lm_slots_free(io, request);
 }

@@ -23,7 +23,11 @@ void lm_slots_answered(struct lm_request *request);
 /* Any thread that holds the request: it was so many tokens. What else it had of its budgets is
  * given back, before its client may ask again. */
 void lm_slots_settle(struct lm_request *request, uint64_t tokens);
-/* Gives a request's slot back to the arena. */
+/* The request is over, and does not count as in flight any more. */
+void lm_slots_leave(struct lm_io *io, struct lm_request *request);
+/* Gives the slot of one that is over back to the arena. */
+void lm_slots_free(struct lm_io *io, struct lm_request *request);
+/* Both. */
 void lm_slots_release(struct lm_io *io, struct lm_request *request);
 
 /* Called by the thread that has the slot, once the request's outputs are written or never will be:

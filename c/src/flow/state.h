@@ -52,6 +52,7 @@ struct lm_shared {
     uint32_t worker_count; /* all that run models */
     uint32_t thread_count; /* of them, the first: threads; the others are each an I/O thread's */
     struct lm_bulk bulk;   /* the threads for many texts, which are workers behind these */
+    struct lm_shadow_jobs shadows; /* requests that another version runs, after their answer */
     struct lm_run_arenas run_arenas;
     struct lm_common_memory *common; /* with the processes of models; NULL: none has one */
     lm_atomic_u64 models;            /* struct lm_model_set *: in force; model_set.h */
@@ -175,9 +176,9 @@ struct lm_io {
     bool turned_away;   /* a request in this turn: full, or too late */
     bool refused_full;  /* a request since eviction.c last looked who might make room */
     uint64_t unseen_ns; /* how long what is seen now may have waited unseen; 0 when at ease */
-    uint32_t index, traffic_turn; /* requests that named no version; traffic.c */
-    int listen_fds[LM_LISTENERS]; /* -1: none */
-    uint32_t accepts_armed;       /* a bit per listener */
+    uint32_t index, traffic_turn, shadow_turn, shadows_out; /* traffic.h, shadow.h */
+    int listen_fds[LM_LISTENERS];                           /* -1: none */
+    uint32_t accepts_armed;                                 /* a bit per listener */
     uint32_t assigned_count; /* connections of the unix socket, by the thread that accepts them */
     bool draining, leaving;
     bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
@@ -189,9 +190,8 @@ struct lm_io {
     uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
     uint32_t *deadlines, *opened; /* of each connection, in ticks; 0 and NULL: none */
     uint64_t opened_ns;
-    uint64_t now_ns;  /* taken once per turn of the loop */
-    uint64_t seen_ns; /* what came before then is known */
-    uint8_t *scrap;   /* where refused bytes go: the kernel may write there at any time */
+    uint64_t now_ns, seen_ns; /* taken once per turn of the loop; what came before then is known */
+    uint8_t *scrap;           /* where refused bytes go: the kernel may write there at any time */
     struct lm_real_time real_time;
     pthread_t thread;
     bool thread_started;

@@ -6,6 +6,7 @@
 #include "flow/answer_cache.h"
 #include "flow/estimate.h"
 #include "flow/pictures.h"
+#include "flow/shadow.h"
 #include "models/run_place.h"
 
 /* Pushes what is ready, in order. The queue has a place for every slot, and can refuse a push all
@@ -61,6 +62,7 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
     request->with_worker = true;
     lm_add_single_writer_u64(&io->stats->models[request->model->index].io.model_queued, 1);
     request->received_ns = lm_now_ns();
+    if (io->access->traffic.count) lm_shadow_choose(io, request);
     if (!lm_answers_take(io, request)) lm_submit_run(io, request);
 }
 

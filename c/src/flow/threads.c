@@ -30,4 +30,5 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
         lm_queue_stop(&lm_node_line(node)->queue);
     }
     lm_waitset_wake_all(&shared->bulk.waitset);
+    lm_waitset_wake_all(&shared->shadows.waitset);
 }

@@ -86,7 +86,7 @@ static uint64_t process_warm_ns(const struct lm_model *model) {
 /* ---- other models ---- */
 
 static int run_steps(const struct lm_model *model, const struct lm_run *run) {
-    return lm_steps_run(model->steps, run->ort, run->worker, run->values, run->steps_ns);
+    return lm_steps_run(model->steps, run->ort, run->session, run->values, run->steps_ns);
 }
 
 /* Experts are warm already, as models of their own. */

@@ -198,7 +198,7 @@ static int open_rooms(struct lm_text_model *text) {
         if (dtypes[LM_TEXT_POSITIONS] == ORT_INT32)
             memcpy((int32_t *)text->positions + t, &position, 4);
     }
-    return lm_mapping_reserve(&text->rooms, LM_ANSWERERS_MAX * text->room_bytes);
+    return lm_mapping_reserve(&text->rooms, (LM_SHADOW_ROOM + 1) * text->room_bytes);
 }
 
 /* A Run of the last token of the vocabulary: it tells the width, and whether the graph's table has

@@ -165,7 +165,16 @@ enum lm_model_stage {
     X(model_infer_ns, COUNTER)                                                                    \
     X(model_send_ns, COUNTER)                                                                     \
     X(model_last_ms, GAUGE)                                                                       \
-    X(model_long_run_us, GAUGE) /* of a Run after which none does; 0: none; the first one's */
+    X(model_long_run_us, GAUGE) /* of a Run after which none does; 0: none; the first one's */    \
+    /* Of a version that runs copies of requests which another one has answered: */               \
+    X(model_shadow_ok, COUNTER)                                                                   \
+    X(model_shadow_failed, COUNTER)                                                               \
+    X(model_shadow_skipped, COUNTER)  /* too few slots were free, or too many copies waited */    \
+    X(model_shadow_unfit, COUNTER)    /* not run: its tensors or its kind are others */           \
+    X(model_shadow_rows, COUNTER)     /* of model_shadow_ok */                                    \
+    X(model_shadow_apart, COUNTER)    /* of them: another class, or another value than a float */ \
+    X(model_shadow_cpu_ns, COUNTER)   /* of the Runs */                                           \
+    X(model_shadow_difference, GAUGE) /* the largest of two floats, in billionths */
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;
 struct lm_io_counters {

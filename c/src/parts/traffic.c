@@ -18,6 +18,8 @@ static int check(const lumen_traffic *rule) {
         code = lm_setting_in_range("traffic: weight", rule->weights[v], 0, LUMEN_WEIGHT_MAX);
         sum += rule->weights[v];
     }
+    if (!code && rule->shadow)
+        code = lm_setting_in_range("traffic: shadow_percent", rule->shadow_percent, 1, 100);
     if (!code && sum == 0)
         code = lm_error(LUMEN_E_INVALID, "traffic: expected a weight above 0 for model '%s'",
                         rule->name);
@@ -34,6 +36,8 @@ int lm_traffic_set(struct lm_traffic *traffic, const lumen_traffic *rules, uint3
         memcpy(rule->base, rules[r].name, strlen(rules[r].name) + 1);
         rule->count = rules[r].count;
         rule->is_sticky = rules[r].sticky != 0;
+        rule->shadow = rules[r].shadow;
+        rule->shadow_percent = rules[r].shadow_percent;
         memcpy(rule->versions, rules[r].versions, sizeof rule->versions);
         memcpy(rule->weights, rules[r].weights, sizeof rule->weights);
     }

@@ -15,6 +15,7 @@ struct lm_traffic_rule {
     uint32_t versions[LUMEN_TRAFFIC_VERSIONS_MAX];
     uint32_t weights[LUMEN_TRAFFIC_VERSIONS_MAX];
     bool is_sticky;
+    uint32_t shadow, shadow_percent; /* 0: there is none */
 };
 
 struct lm_traffic {
@@ -34,6 +35,10 @@ uint32_t lm_traffic_pick(const struct lm_traffic_rule *rule, uint32_t served, ui
  * sequence with the golden ratio). */
 static inline uint32_t lm_traffic_turn(uint32_t n) {
     return n * 2654435769u;
+}
+/* Whether the n-th request is one of so many in a hundred. */
+static inline bool lm_traffic_is_of(uint32_t percent, uint32_t n) {
+    return (uint64_t)lm_traffic_turn(n) * 100 >> 32 < percent;
 }
 /* Where all requests of a session stand: 1 to 2^16 - 1; 0: there is no session. */
 uint16_t lm_traffic_session(const char *text, size_t bytes);

@@ -21,6 +21,7 @@
 #include "flow/accept.h"
 #include "flow/access_log.h"
 #include "flow/listen.h"
+#include "flow/reload.h"
 #include "flow/request_lists.h"
 #include "flow/shared.h"
 #include "flow/steer.h"
@@ -235,6 +236,7 @@ int lumen_start(lumen_server *server) {
     server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
     if (lm_access_log_has_rows(shared)) code = lm_telemetry_start(&server->telemetry);
     if (!code && shared->tls) code = lm_tls_handshakes_start(shared->tls);
+    if (!code) code = lm_server_follow_traffic(server, &lm_reload_in_force(shared)->traffic);
     if (code) return code;
     lock_memory(server); /* last: all memory is there */
     server->info.io_threads = shared->io_count;

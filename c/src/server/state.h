@@ -50,6 +50,8 @@ struct lumen_server {
     uint32_t metrics_port;    /* of another program part, 0: none; the page names it */
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LM_ANSWERERS_MAX];
+    pthread_t shadow; /* that runs copies of requests */
+    bool shadow_started;
     struct lm_telemetry telemetry;
     struct lm_span_store spans;
     char *telemetry_path;                /* NULL: none */
@@ -184,10 +186,16 @@ void lm_server_unlock_for_gpu(lumen_server *server);
  * what that needs. Runs models that take long enough to be worth it. */
 void lm_server_widen(lumen_server *server);
 
+/* server/traffic.c */
+/* What this traffic needs is there, once the threads run. Returns 0 or LUMEN_E_NOMEM. */
+int lm_server_follow_traffic(lumen_server *server, const struct lm_traffic *traffic);
+
 /* server/threads.c */
 /* Starts all threads, waits until each is set up, and lets them go; or home, where one could not
  * be. */
 int lm_server_start_threads(lumen_server *server);
+/* The thread that runs copies of requests, unless it is there. Returns 0 or LUMEN_E_NOMEM. */
+int lm_server_start_shadow(lumen_server *server);
 /* Waits for those that were started. */
 void lm_server_join_threads(lumen_server *server);
 

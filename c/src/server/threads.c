@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "server/state.h"
 #include "work/bulk.h"
+#include "work/shadow.h"
 #include "work/worker.h"
 
 void lm_server_note(lumen_server *server, const char *line) {
@@ -165,7 +166,25 @@ void lm_server_join_threads(lumen_server *server) {
     for (uint32_t w = 0; w < server->shared.bulk.answerers; w++) {
         if (server->workers[w].thread_started) pthread_join(server->workers[w].thread, NULL);
     }
+    if (server->shadow_started) pthread_join(server->shadow, NULL);
     server->threads_joined = true;
+}
+
+int lm_server_start_shadow(lumen_server *server) {
+    struct lm_shadow_jobs *jobs = &server->shared.shadows;
+    sigset_t all, before;
+    if (server->shadow_started) return 0;
+    int code =
+        jobs->queue.cells ? 0 : lm_mpmc_open(&jobs->queue, LM_SHADOWS_MAX * LUMEN_IO_THREADS_MAX);
+    if (code) return code;
+    lm_waitset_init(&jobs->waitset);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = spawn(&server->shadow, &server->shadow_started, lm_shadow_main, &server->shared);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    /* V2: release: shows the queue; pairs with V1 in flow/shadow.c */
+    if (!code) lm_store_release_u32(&jobs->is_open, 1);
+    return code;
 }
 
 /* Without the kernel's bound a Run that never ends would stop the machine. */

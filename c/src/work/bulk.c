@@ -2,7 +2,6 @@
 #include "work/bulk.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -10,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/topology.h"
 #include "flow/carrier.h"
 #include "flow/threads.h"
 #include "models/text_model.h"
@@ -147,12 +147,6 @@ static void work(struct lm_worker *worker, uint32_t job) {
 
 /* ---- the thread ---- */
 
-/* The kernel runs it where nobody else wants the core. */
-static void give_way(void) {
-    const struct sched_param none = {0};
-    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
-}
-
 /* The next token; false: the server ends. */
 static bool next_token(struct lm_worker *worker, uint32_t *job_out) {
     struct lm_bulk *bulk = &worker->shared->bulk;
@@ -182,7 +176,7 @@ void *lm_bulk_main(void *argument) {
     worker->start_code = lm_worker_open_bulk(worker);
     if (worker->start_code) snprintf(worker->note, sizeof worker->note, "%s", lm_error_last());
     lm_thread_meet(shared);
-    give_way();
+    lm_thread_give_way();
     while (next_token(worker, &job)) work(worker, job);
     lm_thread_ended(shared, LUMEN_ROLE_WORKER);
     return NULL;
