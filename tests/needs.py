@@ -27,6 +27,7 @@ NEEDS: Final = {
     "haproxy": "the program haproxy (apt-get install haproxy)",
     "grpc_js": "the package @grpc/grpc-js in a folder that LUMEN_GRPC_JS names (npm install "
     "--prefix FOLDER @grpc/grpc-js)",
+    "helm": "the program helm (`.venv/bin/python tools/get_helm.py` fetches it, 36 MB)",
     "io_uring": "a kernel and a sandbox that allow io_uring",
     "kserve": "the package kserve (pip install kserve), which brings some 400 MB along",
     "libseccomp": "libseccomp.so.2 (apt-get install libseccomp2)",
@@ -75,6 +76,14 @@ def program(name: str) -> str:
     """The path of a program; skips where it is not installed."""
     path = shutil.which(name)
     return absent(name) if path is None else path
+
+
+def helm() -> str:
+    """The path of helm, also where tools/get_helm.py put it; skips where there is none."""
+    import get_helm
+
+    path = get_helm.where()
+    return str(path) if path.is_file() else program("helm")
 
 
 def shared_file(name: str) -> Path:
