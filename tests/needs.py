@@ -42,6 +42,7 @@ NEEDS: Final = {
     "perf": "the program perf (apt-get install linux-perf), and the right to sample",
     "perf_analyzer": "NVIDIA's perf_analyzer, which `make perf-analyzer` fetches",
     "promtool": "the program promtool (apt-get install prometheus)",
+    "ray": "the package ray (pip install '.[ray]'), which brings 300 MB along",
     "shared": "other people's models and pictures, in ../shared beside the repository",
     "sslscan": "the program sslscan (apt-get install sslscan)",
     "sslyze": "the program sslyze (uv tool install sslyze): its packages are older than ours",

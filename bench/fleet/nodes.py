@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.common.local_server import ROOT
 from bench.peers import install
@@ -37,6 +37,8 @@ class Node:
         path: of its model, which is served as MODEL.
         settings: further ones, as --set has them.
     """
+
+    host: Final = "127.0.0.1"
 
     def __init__(self, folder: Path, number: int, path: str, settings: Sequence[str] = ()) -> None:
         self.port, self.agent_port = free_port(), free_port()
@@ -136,17 +138,18 @@ def fleet(folder: Path, paths: Sequence[str], settings: Sequence[str] = ()) -> I
 # ---- balancers ----
 
 
-def _placed(file: str, there: str, here: str, nodes: Sequence[Node]) -> str:
+def _placed(file: str, there: str, here: str, nodes: Sequence[Any]) -> str:
     """A file of deploy/ with the servers' addresses in the place of its own; lines of further ones
     are left out."""
     text = (ROOT / "deploy" / file).read_text()
     for number, node in enumerate(nodes, 1):
-        text = text.replace(there.format(number), here.format(node.port, node.agent_port))
+        place = here.format(node.host, node.port, node.agent_port)
+        text = text.replace(there.format(number), place)
     return re.sub(r".*10\.0\.0\..*\n", "", text)
 
 
-def _haproxy(folder: Path, front: int, nodes: Sequence[Node], policy: str) -> list[str]:
-    there, here = "10.0.0.{}:8000 agent-port 8003", "127.0.0.1:{} agent-port {}"
+def _haproxy(folder: Path, front: int, nodes: Sequence[Any], policy: str) -> list[str]:
+    there, here = "10.0.0.{}:8000 agent-port 8003", "{}:{} agent-port {}"
     text = _placed("haproxy/haproxy.cfg", there, here, nodes).replace(
         "bind :8000", f"bind :{front}"
     )
@@ -157,10 +160,10 @@ def _haproxy(folder: Path, front: int, nodes: Sequence[Node], policy: str) -> li
     return [install.haproxy(), "-db", "-f", str(file)]
 
 
-def _envoy(folder: Path, front: int, nodes: Sequence[Node], policy: str) -> list[str]:
+def _envoy(folder: Path, front: int, nodes: Sequence[Any], policy: str) -> list[str]:
     form = "address: {}, port_value: {}"
     text = _placed(
-        "envoy/envoy.yaml", form.format("10.0.0.{}", 8000), form.format("127.0.0.1", "{}"), nodes
+        "envoy/envoy.yaml", form.format("10.0.0.{}", 8000), form.format("{}", "{}"), nodes
     ).replace(form.format("0.0.0.0", 8000), form.format("127.0.0.1", front))
     if policy == "least-request":
         text, count = re.subn(
@@ -184,8 +187,9 @@ POLICIES: Final[dict[str, Callable[..., list[str]]]] = {
 
 
 @contextmanager
-def balancer(folder: Path, policy: str, nodes: Sequence[Node]) -> Iterator[int]:
-    """Runs the balancer of a policy, of POLICIES, before these servers. Yields its port.
+def balancer(folder: Path, policy: str, nodes: Sequence[Any]) -> Iterator[int]:
+    """Runs the balancer of a policy, of POLICIES, before these servers, each with a host, a port
+    and an agent_port. Yields its port.
 
     Raises:
         PeerMissingError: it is not installed, or does not start.

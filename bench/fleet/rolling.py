@@ -39,10 +39,12 @@ class Crowd:
         lost: the others, by what went wrong.
     """
 
-    def __init__(self, port: int, grpc: bool, clients: int = _CLIENTS) -> None:
+    def __init__(
+        self, port: int, grpc: bool, clients: int = _CLIENTS, host: str = "127.0.0.1"
+    ) -> None:
         self.answered = 0
         self.lost: Counter[str] = Counter()
-        self._port = port
+        self._host, self._port = host, port
         self._lock = threading.Lock()
         self._ends = threading.Event()
         connect = self._calls if grpc else self._requests
@@ -73,7 +75,7 @@ class Crowd:
                     self.lost[str(said)] += 1
 
     def _requests(self) -> Callable[[], int]:
-        link = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        link = http.client.HTTPConnection(self._host, self._port, timeout=30)
         body = np.zeros(_SHAPE, np.float32).tobytes()
         headers = {
             "Content-Type": "application/octet-stream",
@@ -91,7 +93,7 @@ class Crowd:
     def _calls(self) -> Callable[[], int]:
         import tritonclient.grpc as triton
 
-        client = triton.InferenceServerClient(f"127.0.0.1:{self._port}")
+        client = triton.InferenceServerClient(f"{self._host}:{self._port}")
         name = client.get_model_metadata(MODEL).inputs[0].name
         given = triton.InferInput(name, list(_SHAPE), "FP32")
         given.set_data_from_numpy(np.zeros(_SHAPE, np.float32))
