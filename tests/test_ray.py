@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from bench.peers.servers import free_port
+from lumen_uring import cli
 from lumen_uring.errors import ConfigError, LumenError
 from lumen_uring.ray import deployment, servers
 from lumen_uring.ray import start as start_module
@@ -61,8 +62,8 @@ def running() -> Iterator[Callable[..., Running]]:
     """Starts servers, which end with the test."""
     found: list[Running] = []
 
-    def begin(plan: Plan) -> Running:
-        found.append(start(plan, "127.0.0.1", "/", os.environ))
+    def begin(plan: Plan, base: str = "/") -> Running:
+        found.append(start(plan, "127.0.0.1", base, os.environ))
         return found[-1]
 
     yield begin
@@ -291,3 +292,17 @@ def test_defaults_fit_a_cluster(running: Any) -> None:
     said = server.settings
     assert (said.host, said.metrics_host, said.hosts) == ("127.0.0.1", "127.0.0.1", ("*",))
     assert said.agent_port == said.port + 3
+
+
+def test_a_server_with_tls_alone_is_asked_over_tls(tmp_path: Path, running: Any) -> None:
+    made = cli.main(["tls", "try", "--folder", str(tmp_path)])
+    assert made == 0
+    cert, key = sorted(path.name for path in tmp_path.iterdir())
+    port = free_port()
+    tls = f"{{port: {port}, only: true, certificates: [{{cert: {cert}, key: {key}}}]}}"
+    plan = Plan(f"server: {{tls: {tls}}}\nmodels: [{{name: d, path: 'builtin:digits'}}]", "/", ".")
+    plan = dataclasses.replace(plan, overrides=(*SMALL, f"server.port={free_port()}"))
+    server = running(plan, str(tmp_path))
+    assert server.url == f"https://127.0.0.1:{port}"
+    assert server.is_live()
+    assert server.is_ready()
