@@ -33,6 +33,7 @@ from lumen_uring.config import load
 
 CHART = DEPLOY / "helm" / "lumen"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+LOCAL = {"type": "Localhost"}  # of the plain objects
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 # Labels of Helm, of which the plain objects have the first alone.
 HELMS = {"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"}
@@ -198,7 +199,7 @@ def test_the_values_are_those_of_the_plain_objects() -> None:
     container = pod["containers"][0]
     assert VALUES["config"] == yaml.safe_load(found["ConfigMap"]["data"]["config.yaml"])
     assert VALUES["resources"] == container["resources"]
-    assert VALUES["seccompProfile"] == pod["securityContext"]["seccompProfile"]
+    assert {**VALUES["seccompProfile"], **LOCAL} == pod["securityContext"]["seccompProfile"]
     assert VALUES["replicas"] == found["Deployment"]["spec"]["replicas"]
     assert VALUES["startupSeconds"] == container["startupProbe"]["failureThreshold"]
     budget = VALUES["podDisruptionBudget"]["minAvailable"]
@@ -219,7 +220,8 @@ def test_helm_has_nothing_to_complain_about() -> None:
 
 
 def test_the_defaults_give_the_plain_objects(tmp_path: Path) -> None:
-    found, wanted = render(tmp_path, {}), objects()
+    """But for the seccomp profile: a node that lacks ours would start no pod."""
+    found, wanted = render(tmp_path, {"seccompProfile": LOCAL}), objects()
     tried = found.pop("Pod")  # of `helm test`
     assert tried["metadata"]["annotations"]["helm.sh/hook"] == "test"
     names = {"ConfigMap", "Deployment", "Service", "PodDisruptionBudget"}
@@ -324,7 +326,6 @@ def test_whatever_else_a_user_says(tmp_path: Path) -> None:
         "image": {"repository": "r.example.org/lumen", "digest": f"sha256:{'0' * 64}",
                   "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "registry"}],
-        "seccompProfile": {"type": "RuntimeDefault"},
         "replicas": 1,
         "labels": {"team": "a"}, "podLabels": {"tier": "b"}, "podAnnotations": {"note": "c"},
         "env": [{"name": "LUMEN_LOG__LEVEL", "value": "debug"}],
