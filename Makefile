@@ -160,8 +160,11 @@ e2e-models-2: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/models/test_e2e_[i-z]*.py
 epoll-operate: dev
 	@$(EPOLL) tests/e2e/operate tests/e2e/pictures
-epoll-http epoll-native epoll-models: epoll-%: dev
+epoll-http epoll-native: epoll-%: dev
 	@$(EPOLL) tests/e2e/$*
+# Of the models what wakes threads in other ways; the rest of them is the same code on both.
+epoll-models: dev
+	@$(EPOLL) tests/e2e/models/test_e2e_engines.py tests/e2e/models/test_e2e_models.py
 
 # The long forms: longer at random, and all of it on the backend that is named.
 LONG := LUMEN_E2E_SECONDS=$${LUMEN_E2E_SECONDS:-15}
