@@ -65,7 +65,8 @@ void lm_answers_say(struct lm_request *request, const void *const *data, const s
     if (!keeping->wanted) return;
     for (uint32_t o = 0; o < model->output_count; o++) {
         void *at = (void *)(uintptr_t)data[o];
-        if (is_in_batch && !lm_is_string(&model->outputs[o])) {
+        /* Others were copied there when they were taken out of the batch. */
+        if (is_in_batch && model->outputs[o].shape_known && !lm_is_string(&model->outputs[o])) {
             at = request->layout.outputs[o];
             if (bytes[o]) memcpy(at, data[o], bytes[o]);
         }

@@ -22,6 +22,7 @@ import web
 import wire
 from conftest import Serve
 from harness import Server, eventually
+from onnx import helper
 from operating import key
 from web import Http
 
@@ -368,3 +369,38 @@ def test_without_memory_nothing_is_cached(serve: Serve, tmp_path: Path) -> None:
     data = web.infer("double", {"x": x(1)})
     assert over_http(server, data)() == over_http(server, data)()
     counts(server, 0, 0)
+
+
+def test_outputs_of_unknown_shapes_in_a_batch(serve: Serve, tmp_path: Path) -> None:
+    """They have no place of their own in the slot, and are kept where the worker put them. The
+    model leaves out the columns without a number above a half."""
+    path = graphs.save(
+        tmp_path / "same.onnx",
+        [
+            helper.make_node("ReduceMax", ["x"], ["most"], axes=[0], keepdims=0),
+            helper.make_node("Greater", ["most", "half"], ["large"]),
+            helper.make_node("Compress", ["x", "large"], ["y"], axis=1),
+        ],
+        [graphs.tensor("x", graphs.FLOAT, ["n", 4])],
+        [graphs.tensor("y", graphs.FLOAT, ["n", "k"])],
+        {"half": np.float32(0.5)},
+    )
+    entry = {"name": "same", "path": str(path), "response_cache": True, "batch_delay_us": 20_000}
+    server = serve(
+        {
+            "server": {"response_cache_bytes": "4MiB", "io_threads": 1},
+            "engine": {"thread_count": 1, "batch_size": 8, "queue_type": "mpmc"},
+            "models": [entry],
+        }
+    )
+    rows = 1 + RANDOM.random((4, 1, 4), np.float32)
+    links = [Http(server.port) for _ in rows]
+    for _ in range(2):
+        for link, row in zip(links, rows, strict=True):
+            link.send(web.infer("same", {"x": row}))
+        for link, row in zip(links, rows, strict=True):
+            np.testing.assert_array_equal(link.answer().outputs["y"].array, row)
+    for link in links:
+        link.close()
+    assert server.figures().worker["batches"] > 0
+    assert server.figures().io["cache_hits"] == len(rows)
