@@ -14,8 +14,9 @@ from lumen_uring.serving.logs import Journal
 from lumen_uring.settings.schema import LogConfig
 
 PACKAGE = Path(__file__).resolve().parents[1] / "lumen_uring"
-# Threads of no server, or of a call that waits for them and raises what they raise.
-OTHERS = {"guard.py", "ring/process.py", "ring/load.py"}
+# Threads of no server, or of a call that waits for them and raises what they raise; Ray watches the
+# processes of the last two.
+OTHERS = {"guard.py", "ring/process.py", "ring/load.py", "ray/child.py", "ray/directory.py"}
 
 
 class Said:

@@ -30,6 +30,7 @@
 #include "flow/reply.h"
 #include "flow/request_lists.h"
 #include "flow/rest.h"
+#include "flow/shadow.h"
 #include "flow/slot_plan.h"
 #include "flow/slot_wait.h"
 #include "flow/submit.h"
@@ -168,7 +169,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool wants = io->connections_wanting || io->lists[LM_LIST_WAITING].count || io->draining;
     if (wants) {
         /* I1: acquire sees a return whose W2 came first, release shows the flag; pairs with W2
-         * in flow/reply.c */
+         * in work/worker.c */
         (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
     }
     uint64_t limit = lm_due_sleep_ns(io); /* behind the exchange: it looks at the returns */
@@ -204,6 +205,7 @@ static int run(struct lm_io *io) {
         io->parses_left = LM_PARSES_PER_TURN;
         lm_tls_begin_turn(io);
         take_returns(io); /* before what their clients sent next */
+        if (io->shadows_out) lm_shadow_take_back(io);
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         lm_advance_all(io); /* first: what came in time has no deadline any more */
         if (lm_answers_wait(io)) lm_answers_run(io);

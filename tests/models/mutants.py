@@ -538,20 +538,20 @@ MUTANTS = (
     ),
     Mutant(
         "returns W2 relaxed",
-        REPLY,
+        WORKER,
         W2,
         f"{relaxed('exchange', 'io->wants_returns', '0')} == 1",
         "wants",
     ),
     Mutant(
         "returns W2 load, then store",
-        REPLY,
+        WORKER,
         f"bool wanted = {W2};",
         "bool wanted = lm_load_acquire_u32(&io->wants_returns) == 1;\n    lm_store_release_u32(&io->wants_returns, 0);",
         "wants",
     ),
     Mutant(
-        "returns W2 plain load", REPLY, W2, "lm_load_acquire_u32(&io->wants_returns) == 1", "wants"
+        "returns W2 plain load", WORKER, W2, "lm_load_acquire_u32(&io->wants_returns) == 1", "wants"
     ),
     Mutant(
         "returns: depth after the flag dropped",
@@ -560,7 +560,7 @@ MUTANTS = (
         "    if (io) return NEVER;\n",
         "wants",
     ),
-    Mutant("returns: ring wake dropped", REPLY, "if (wanted || wake)", "if (wake)", "wants"),
+    Mutant("returns: ring wake dropped", WORKER, "if (wanted || (outcome", "if ((outcome", "wants"),
     Mutant(
         "token S1 relaxed",
         REPLY,
@@ -592,8 +592,8 @@ MUTANTS = (
     Mutant(
         "token: unsent reply rings nobody",
         WORKER,
-        "outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&\n                           outcome != LM_OUTCOME_OVERDUE",
-        "false",
+        "(wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&\n                   outcome != LM_OUTCOME_OVERDUE))",
+        "(wanted)",
         "send-token",
     ),
     # greeted connections

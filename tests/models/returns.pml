@@ -1,6 +1,6 @@
 /* returns.pml: slots that come back, and the I/O thread that asks to be woken; for SPIN.
  *
- * After io.c:wait_for_work and take_returns, and reply.c:lm_reply_give_back, with queue_mpmc.c's two steps.
+ * After io.c:wait_for_work and take_returns, and worker.c:give_back, with queue_mpmc.c's two steps.
  * The I/O thread wants every return and no time limit ends its wait: a state in which nothing can
  * move is a lost wake-up. Memory is sequentially consistent.
  * Mutants, each of which must fail: NO_WAKE NO_DEPTH PLAIN_EXCHANGE

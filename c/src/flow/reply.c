@@ -220,21 +220,8 @@ static void end(struct lm_io *io, struct lm_request *request) {
     if (!lm_shadow_take(io, request)) lm_slots_free(io, request);
 }
 
-void lm_reply_give_back(struct lm_io *io, uint32_t slot, bool wake) {
-    bool pushed = lm_mpmc_push(&io->returns, slot);
-    LM_ASSERT(pushed); /* the ring has a place for every slot */
-    /* W2: release shows the push, decides which worker rings; pairs with I1 in io.c */
-    bool wanted = lm_exchange_acq_rel_u32(&io->wants_returns, 0) == 1;
-    if (wanted || wake) lm_ring_wake(io->ring);
-}
-
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     struct lm_request *request = &io->requests[slot];
-    if (request->shadow.is_out) {
-        lm_shadow_returned(io, request);
-        lm_slots_free(io, request);
-        return;
-    }
     request->with_worker = false;
     if (request->tokens) lm_gate_charge(io, request);
     if (request->keeping.for_cache) lm_answers_keep(io, request);

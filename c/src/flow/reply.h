@@ -4,7 +4,7 @@
  * Replies of one connection must not mix. The sender of a reply holds the connection's token
  * (`sender`): it is taken by exchange, and released when a reply is out whole. A worker that finds
  * it taken leaves the reply to the I/O thread, which sends it once the holder's request has come
- * back. I/O thread only, but for lm_reply_try and lm_reply_give_back.
+ * back. I/O thread only, but for lm_reply_try.
  */
 #ifndef LM_FLOW_REPLY_H
 #define LM_FLOW_REPLY_H
@@ -25,10 +25,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
 enum lm_outcome lm_reply_piece(struct lm_io *io, struct lm_connection *connection,
                                struct lm_request *request, bool is_first);
 void lm_reply_rest(struct lm_io *io, struct lm_connection *connection, struct lm_request *request);
-/* Whoever has the slot is done with it: hands it back to its I/O thread, which is woken only when
- * it has a use for it now, or where the caller says so. */
-void lm_reply_give_back(struct lm_io *io, uint32_t slot, bool wake);
-/* The slot is back. */
+/* A worker is done with a slot. */
 void lm_reply_returned(struct lm_io *io, uint32_t slot);
 void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion);
 /* Bytes of a connection are sent: of a reply, or of what it carries. */

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "flow/carrier.h"
 #include "flow/io_model.h"
+#include "flow/slots.h"
 
 static struct lm_io_model_counters *counters(const struct lm_io *io, const struct lm_model *model) {
     return &io->stats->models[model->index].io;
@@ -46,10 +47,8 @@ bool lm_shadow_take(struct lm_io *io, struct lm_request *request) {
         request->status != LM_STATUS_OK)
         return false;
     struct lm_shadow_jobs *jobs = &io->shared->shadows;
-    request->shadow.is_out =
-        has_room(io, request) &&
-        lm_mpmc_push(&jobs->queue, lm_job_pack(io->index, request->slot->index));
-    if (!request->shadow.is_out) {
+    if (!has_room(io, request) ||
+        !lm_mpmc_push(&jobs->queue, lm_job_pack(io->index, request->slot->index))) {
         lm_add_single_writer_u64(&counters(io, request->shadow.model)->model_shadow_skipped, 1);
         return false;
     }
@@ -76,8 +75,11 @@ static void count(const struct lm_io *io, const struct lm_request *request) {
                          billionths < 1e18 ? (uint64_t)billionths : (uint64_t)1e18);
 }
 
-void lm_shadow_returned(struct lm_io *io, struct lm_request *request) {
-    io->shadows_out--;
-    count(io, request);
-    request->shadow = (struct lm_shadow_run){0};
+void lm_shadow_take_back(struct lm_io *io) {
+    uint32_t slot;
+    while (io->shadows_out && lm_spsc_pop(&io->shared->shadows.returns[io->index], &slot)) {
+        io->shadows_out--;
+        count(io, &io->requests[slot]);
+        lm_slots_free(io, &io->requests[slot]);
+    }
 }

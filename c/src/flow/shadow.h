@@ -16,7 +16,7 @@
 void lm_shadow_choose(struct lm_io *io, struct lm_request *request);
 /* It is over: its slot goes to the thread of copies. false: it does not. */
 bool lm_shadow_take(struct lm_io *io, struct lm_request *request);
-/* Its slot is back from there: counts what came of it. The caller frees the slot. */
-void lm_shadow_returned(struct lm_io *io, struct lm_request *request);
+/* Counts what came of copies that are done, and gives their slots back to the arena. */
+void lm_shadow_take_back(struct lm_io *io);
 
 #endif

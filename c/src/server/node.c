@@ -360,5 +360,6 @@ void lm_server_close_nodes(lumen_server *server) {
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) lm_worker_close(&server->workers[w]);
     lm_mpmc_close(&shared->bulk.tokens);
     lm_mpmc_close(&shared->shadows.queue);
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_spsc_close(&shared->shadows.returns[i]);
     for (uint32_t n = 0; n < shared->node_count; n++) lm_node_close(&shared->nodes[n]);
 }

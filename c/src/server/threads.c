@@ -170,14 +170,22 @@ void lm_server_join_threads(lumen_server *server) {
     server->threads_joined = true;
 }
 
+/* After a failure what is open stays so until the end. */
+static int open_shadow_queues(struct lm_shadow_jobs *jobs, uint32_t io_count) {
+    int code =
+        jobs->queue.cells ? 0 : lm_mpmc_open(&jobs->queue, LM_SHADOWS_MAX * LUMEN_IO_THREADS_MAX);
+    for (uint32_t i = 0; !code && i < io_count; i++)
+        code = jobs->returns[i].values ? 0 : lm_spsc_open(&jobs->returns[i], LM_SHADOWS_MAX);
+    lm_waitset_init(&jobs->waitset);
+    return code;
+}
+
 int lm_server_start_shadow(lumen_server *server) {
     struct lm_shadow_jobs *jobs = &server->shared.shadows;
     sigset_t all, before;
     if (server->shadow_started) return 0;
-    int code =
-        jobs->queue.cells ? 0 : lm_mpmc_open(&jobs->queue, LM_SHADOWS_MAX * LUMEN_IO_THREADS_MAX);
+    int code = open_shadow_queues(jobs, server->shared.io_count);
     if (code) return code;
-    lm_waitset_init(&jobs->waitset);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     code = spawn(&server->shadow, &server->shadow_started, lm_shadow_main, &server->shared);

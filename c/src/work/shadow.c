@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/processor.h"
 #include "base/topology.h"
-#include "flow/reply.h"
 #include "onnx/difference.h"
 #include "work/encoding.h"
 
@@ -161,8 +160,9 @@ void *lm_shadow_main(void *argument) {
     while (next_job(shared, &job)) {
         struct lm_io *io = &shared->ios[lm_job_io(job)];
         work(shared, &io->requests[lm_job_slot(job)]);
-        /* For the last one it is woken, so that what is counted is not late. */
-        lm_reply_give_back(io, lm_job_slot(job), lm_mpmc_depth(&shared->shadows.queue) == 0);
+        const bool pushed = lm_spsc_push(&shared->shadows.returns[io->index], lm_job_slot(job));
+        LM_ASSERT(pushed); /* there is a place for each copy */
+        lm_ring_wake(io->ring);
     }
     return NULL;
 }

@@ -233,11 +233,17 @@ void lm_worker_serve(struct lm_worker *worker, uint32_t *jobs, uint32_t count) {
     lm_store_relaxed_u64(&worker->serving, 0); /* relaxed: as above */
 }
 
+/* Hands the slot back to its I/O thread, which is woken only when it has a use for it now. */
 static void give_back(struct lm_io *io, uint32_t slot) {
     enum lm_outcome outcome = (enum lm_outcome)io->requests[slot].outcome;
-    lm_reply_give_back(io, slot,
-                       outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&
-                           outcome != LM_OUTCOME_OVERDUE);
+    bool pushed = lm_mpmc_push(&io->returns, slot);
+    LM_ASSERT(pushed); /* the ring has a place for every slot */
+    /* W2: release shows the push, decides which worker rings; pairs with I1 in io.c */
+    bool wanted = lm_exchange_acq_rel_u32(&io->wants_returns, 0) == 1;
+    if (wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&
+                   outcome != LM_OUTCOME_OVERDUE)) {
+        lm_ring_wake(io->ring);
+    }
 }
 
 void lm_worker_finish(struct lm_worker *worker, uint32_t job) {
