@@ -20,14 +20,13 @@ from typing import Any
 
 import pytest
 
-from bench.peers.servers import free_port
 from lumen_uring import cli
 from lumen_uring.errors import ConfigError, LumenError
 from lumen_uring.ray import deployment, servers
 from lumen_uring.ray import start as start_module
 from lumen_uring.ray.child import Child, ChildError
 from lumen_uring.ray.directory import Directory, Server
-from lumen_uring.ray.plan import PORT, Plan, make
+from lumen_uring.ray.plan import AGENT_DISTANCE, PORT, Plan, make
 from lumen_uring.ray.replica import options
 from lumen_uring.ray.scaling import METRIC, TARGET, by_utilization
 from lumen_uring.ray.start import Running, place, start
@@ -55,6 +54,16 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+def free_port(*further: int) -> int:
+    """A port that is free and that no connection is given, as are that of the agent checks and
+    those at these distances."""
+    for port in range(random.randrange(20000, 30000), 32000):
+        needed = [port + one + agent for one in (0, *further) for agent in (0, AGENT_DISTANCE)]
+        if all(start_module._is_free("127.0.0.1", one) for one in needed):
+            return port
+    raise AssertionError("no ports are free")
 
 
 @pytest.fixture
@@ -207,12 +216,7 @@ def test_several_servers_of_a_node_have_ports_of_their_own(
     running: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start_module, "_TAKEN_S", 0)
-    port = next(
-        one
-        for one in range(random.randrange(20000, 30000), 32000)
-        if start_module._is_free("127.0.0.1", one)
-        and start_module._is_free("127.0.0.1", one + start_module._STEP)
-    )
+    port = free_port(start_module._STEP)
     plan = Plan(None, "/", ".", (*SMALL, f"server.port={port}"), per_node=2)
     first, second = running(plan), running(plan)
     assert (first.settings.port, second.settings.port) == (port, port + 10)
