@@ -241,7 +241,7 @@ void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
     *binding = (struct lm_binding){0};
 }
 
-static int count_elements(const struct lm_ort *ort, const OrtValue *value, size_t *count_out) {
+int lm_model_count_elements(const struct lm_ort *ort, const OrtValue *value, size_t *count_out) {
     OrtTensorTypeAndShapeInfo *info = NULL;
     OrtStatus *status = ort->api->GetTensorTypeAndShape(value, &info);
     if (!status) status = ort->api->GetTensorShapeElementCount(info, count_out);
@@ -252,7 +252,7 @@ static int count_elements(const struct lm_ort *ort, const OrtValue *value, size_
 int lm_model_check_count(const struct lm_ort *ort, const struct lm_tensor *output,
                          const OrtValue *value, const struct lm_sizes *sizes) {
     size_t count = 0, least = 0;
-    int code = count_elements(ort, value, &count);
+    int code = lm_model_count_elements(ort, value, &count);
     lm_tensor_bytes(output, sizes, &least);
     if (code || count == least / output->element_bytes) return code;
     return lm_error(LUMEN_E_ORT, "output '%s': expected %zu elements, the model made %zu",
@@ -263,7 +263,7 @@ int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *outpu
                          void *place, size_t bytes) {
     void *data = NULL;
     size_t count = 0;
-    int code = count_elements(ort, *value, &count);
+    int code = lm_model_count_elements(ort, *value, &count);
     if (!code)
         code =
             lm_ort_check(ort, ort->api->GetTensorMutableData(*value, &data), "reading an output");

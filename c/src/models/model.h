@@ -232,6 +232,8 @@ void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
                      struct lm_binding *binding, OrtValue **values);
 /* Whether ONNX Runtime writes this output to memory of ours, or allocates it. */
 bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows);
+/* The elements of an output. Returns 0 or LUMEN_E_ORT. */
+int lm_model_count_elements(const struct lm_ort *ort, const OrtValue *value, size_t *count_out);
 /* Whether an output has as many elements as are known beforehand. Returns 0 or LUMEN_E_ORT. */
 int lm_model_check_count(const struct lm_ort *ort, const struct lm_tensor *output,
                          const OrtValue *value, const struct lm_sizes *sizes);

@@ -187,7 +187,8 @@ void lm_server_unlock_for_gpu(lumen_server *server);
 void lm_server_widen(lumen_server *server);
 
 /* server/traffic.c */
-/* What this traffic needs is there, once the threads run. Returns 0 or LUMEN_E_NOMEM. */
+/* Starts the thread that runs copies of requests, if this traffic asks for any; the other threads
+ * run. Returns 0 or LUMEN_E_NOMEM. */
 int lm_server_follow_traffic(lumen_server *server, const struct lm_traffic *traffic);
 
 /* server/threads.c */

@@ -18,20 +18,21 @@ void lm_server_note(lumen_server *server, const char *line) {
              line);
 }
 
+/* With all signals blocked, so that they reach Python's main thread. */
 static int spawn(pthread_t *thread, bool *started, void *(*main)(void *), void *argument) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = pthread_create(thread, NULL, main, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code) return lm_error_errno(LUMEN_E_NOMEM, code, "cannot start a thread");
     *started = true;
     return 0;
 }
 
-/* Starts every thread with all signals blocked, so that they reach Python's main thread. Counts
- * those that run, also where one could not be started. */
+/* Starts every thread. Counts those that run, also where one could not be started. */
 static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *workers_out) {
     struct lm_shared *shared = &server->shared;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = 0;
     *ios_out = *workers_out = 0;
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
@@ -49,7 +50,6 @@ static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *work
                      &server->workers[w]);
         *workers_out += !code;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return code;
 }
 
@@ -182,14 +182,10 @@ static int open_shadow_queues(struct lm_shadow_jobs *jobs, uint32_t io_count) {
 
 int lm_server_start_shadow(lumen_server *server) {
     struct lm_shadow_jobs *jobs = &server->shared.shadows;
-    sigset_t all, before;
     if (server->shadow_started) return 0;
     int code = open_shadow_queues(jobs, server->shared.io_count);
     if (code) return code;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     code = spawn(&server->shadow, &server->shadow_started, lm_shadow_main, &server->shared);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     /* V2: release: shows the queue; pairs with V1 in flow/shadow.c */
     if (!code) lm_store_release_u32(&jobs->is_open, 1);
     return code;

@@ -35,17 +35,12 @@ static bool fits(const struct lm_request *request) {
  * be freed. Returns 0 or LUMEN_E_*. */
 static int read_output(const struct lm_ort *ort, const struct lm_tensor *tensor, OrtValue *value,
                        struct iovec *output_out, void **copy_out) {
-    const struct lm_ort_api *api = ort->api;
-    OrtTensorTypeAndShapeInfo *info = NULL;
     size_t count = 0, bytes = 0;
-    int code = lm_ort_check(ort, api->GetTensorTypeAndShape(value, &info), tensor->name);
-    if (code) return code;
-    code = lm_ort_check(ort, api->GetTensorShapeElementCount(info, &count), tensor->name);
-    api->ReleaseTensorTypeAndShapeInfo(info);
+    int code = lm_model_count_elements(ort, value, &count);
     if (code) return code;
     if (!lm_is_string(tensor)) {
         output_out->iov_len = count * tensor->element_bytes;
-        return lm_ort_check(ort, api->GetTensorMutableData(value, &output_out->iov_base),
+        return lm_ort_check(ort, ort->api->GetTensorMutableData(value, &output_out->iov_base),
                             tensor->name);
     }
     code = lm_ort_strings_measure(ort, value, 0, count, &bytes);
