@@ -265,6 +265,7 @@ output < name: "y" data_type: TYPE_FP32 dims: [ 10 ] label_filename: "names.txt"
 instance_group { count: 2 kind: KIND_CPU }
 dynamic_batching { max_queue_delay_microseconds: 100 default_queue_policy { } }
 parameters { key: "intra_op_thread_count" value: { string_value: "2" } }
+parameters: { key: "isolation" value: { string_value: "process" } }
 parameters: { key: "author" value: { string_value: "ada" } }
 model_warmup { name: "w" batch_size: 1 inputs { key: "x"
   value: { data_type: TYPE_FP32 dims: [3, 4] input_data_file: "first" } } }
@@ -279,7 +280,7 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
     place(tmp_path / "m/1/net.onnx")
     labels = place(tmp_path / "m/names.txt", "a\nb\n")
     assert problems(tmp_path) == [
-        f"{path}:12 model_warmup.inputs.value.input_data_file: expected the file "
+        f"{path}:13 model_warmup.inputs.value.input_data_file: expected the file "
         f"{tmp_path / 'm/warmup/first'}, found no such file"
     ]
     place(tmp_path / "m/warmup/first")
@@ -287,6 +288,7 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
     assert model.model_dump(exclude_defaults=True) == {
         "name": "m", "path": str(tmp_path / "m/1/net.onnx"), "labels": str(labels), "max_rows": 300,
         "batch_size": 256, "batch_delay_us": 100, "intra_op_threads": 2, "response_cache": True,
+        "isolation": "process",
         "warmup": (
             {
                 "name": "w",
@@ -391,6 +393,7 @@ def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
         ("version_policy { specific { versions: 7 } }", "versions that are there (1), found 7"),
         ("version_policy { latest {} all {} }", "one of latest, all and specific"),
         ('parameters { key: "execution_mode" value { string_value: "1" } }', "expected 0"),
+        ('parameters { key: "isolation" value { string_value: "all" } }', "none or process, found"),
         ("optimization { execution_accelerators { } }\nspeed: 3", "2 speed: expected one of Trit"),
         ("model_warmup { name: 'w' }", "expected inputs of the model, found none"),
         ("model_warmup { inputs { key: \"x\" value { dims: 1 } } }", "expected one of zero_data"),

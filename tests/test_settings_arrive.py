@@ -305,7 +305,9 @@ def crossed(given: _Library, config: Config) -> Fields:
 
 
 def changes(before: Fields, after: Fields) -> Fields:
-    return {name: value for name, value in after.items() if value != before[name]}
+    """The key of a model's process is no setting."""
+    skipped = "model.process_key"
+    return {name: one for name, one in after.items() if one != before[name] and name != skipped}
 
 
 def place(section: type[BaseModel], key: str) -> str:

@@ -458,6 +458,7 @@ typedef struct lumen_model_config {
                         * the model's name there; `path` and what is about tensors is not looked at.
                         * 0: it is served here */
     const char *upstream_model;
+    uint64_t process_key; /* with LUMEN_ISOLATION_PROCESS: the caller's, of no other model; below */
 } lumen_model_config;
 #undef LUMEN_SETTING_MEMBER
 
@@ -484,6 +485,8 @@ typedef struct lumen_process {
     uint32_t number; /* of the model's process: 1, and one more for each that ended */
     uint32_t workers;
     uint32_t flush_denormals;
+    uint32_t gently; /* 1: it opens the model in time that nobody else wants */
+    uint32_t reserved;
 } lumen_process;
 
 typedef struct lumen_slot_class {
@@ -686,15 +689,18 @@ LUMEN_API int lumen_look_at_certificate(const lumen_certificate *certificate,
  * OpenSSL's subjectAltName: "DNS:localhost,IP:127.0.0.1". Any thread. */
 LUMEN_API int lumen_make_certificate(const char *names, char *certificate_out, char *key_out,
                                      uint32_t capacity);
-/* For a model with LUMEN_ISOLATION_PROCESS, before lumen_start or later, what its next process
- * needs: the caller starts that and reports it with lumen_process_started; lumen_process_is_up then
- * says 1 once it takes requests, and 0 before. When it has ended, and before it is reaped, the
- * caller reports that with lumen_process_ended: the signal, or 256 + its exit status.
- * lumen_next_process returns LUMEN_E_AGAIN while a worker still looks at the last one. */
-LUMEN_API int lumen_next_process(lumen_server *server, uint32_t model, lumen_process *process_out);
-LUMEN_API int lumen_process_started(lumen_server *server, uint32_t model, int32_t pid);
-LUMEN_API int lumen_process_is_up(lumen_server *server, uint32_t model);
-LUMEN_API int lumen_process_ended(lumen_server *server, uint32_t model, uint32_t end);
+/* For a model with LUMEN_ISOLATION_PROCESS, named by its process_key, before lumen_start or later,
+ * what its next process needs: the caller starts that and reports it with lumen_process_started;
+ * lumen_process_is_up then says 1 once it takes requests, and 0 before. When it has ended, and
+ * before it is reaped, or could not be started, the caller reports that with lumen_process_ended:
+ * the signal, or 256 + its exit status. lumen_next_process returns LUMEN_E_AGAIN while a worker
+ * still looks at the last one. lumen_load_model waits for the process: another thread calls these
+ * meanwhile. Once no request needs a model that was replaced or unloaded, its process is killed,
+ * and these return LUMEN_E_INVALID. */
+LUMEN_API int lumen_next_process(lumen_server *server, uint64_t key, lumen_process *process_out);
+LUMEN_API int lumen_process_started(lumen_server *server, uint64_t key, int32_t pid);
+LUMEN_API int lumen_process_is_up(lumen_server *server, uint64_t key);
+LUMEN_API int lumen_process_ended(lumen_server *server, uint64_t key, uint32_t end);
 /* In the process of a model: opens it and runs it for the server, and returns only where it cannot
  * begin, with the error. */
 LUMEN_API int lumen_serve_process(const lumen_process *process, const char *ort_library_path,

@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from lumen_uring.control.calls import CallError, Calls, asked_of, object_of, parameters_of
-from lumen_uring.control.following import Following
+from lumen_uring.control.following import Following, Listed, Rescan, Unloaded
 from lumen_uring.control.live_models import LiveModels, LoadError, Tell, Virtual
 from lumen_uring.control.on_demand import OnDemand
 from lumen_uring.control.uploads import Uploads
@@ -46,24 +46,7 @@ _NO_FILES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rescan:
-    """The repositories have changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The settings name other models than before."""
-
-    models: tuple[ModelConfig, ...]
-    virtual: tuple[Virtual, ...]
-    later: list[str]  # go once those are there that take their place
-    failed: list[str]  # a line for each model that could not go
-    tell: Tell  # takes a line for each load that begins, and for each model that is loaded
-    done: Callable[[list[str]], None]  # with a line for each model that could not be
-
-
-Job = Errand | Rescan | Listed | None
+Job = Errand | Rescan | Listed | Unloaded | None
 
 
 class Control:
@@ -210,7 +193,11 @@ class Control:
         while True:
             waits_s = _STEP_S if self._unsettled or self._again is not None else None
             with suppress(queue.Empty):
-                return self._jobs.get(timeout=waits_s)
+                job = self._jobs.get(timeout=waits_s)
+                if not isinstance(job, Unloaded):
+                    return job
+                self._unsettled = True
+                continue
             if self._again is not None and time.monotonic() >= self._again[0]:
                 job = self._again[1]
                 self._again = None
@@ -358,6 +345,7 @@ class Control:
         except EngineError as error:
             raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
         finally:
+            self._jobs.put(Unloaded())
             self._uploads.drop_unused(is_loaded=False)
             forgotten = live.states.forget(errand.name)
             self._say_readiness()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from lumen_uring.control.live_models import LiveModels, Tell, Virtual
@@ -18,6 +19,28 @@ from lumen_uring.repository.entries import entries_in
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.reload import needs_loading
 from lumen_uring.settings.types import base_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rescan:
+    """The repositories have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The settings name other models than before."""
+
+    models: tuple[ModelConfig, ...]
+    virtual: tuple[Virtual, ...]
+    later: list[str]  # go once those are there that take their place
+    failed: list[str]  # a line for each model that could not go
+    tell: Tell  # takes a line for each load that begins, and for each model that is loaded
+    done: Callable[[list[str]], None]  # with a line for each model that could not be
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """A call has unloaded a model, which is freed once its last requests are answered."""
 
 
 class Following:

@@ -313,6 +313,11 @@ def _parameter(asked: Asked, where: str, key: str, text: str, problems: Problems
     elif key == "execution_mode":
         if text != "0":
             problems.add(f"{where} {key}", "0: a Run goes node by node", repr(text))
+    elif key == "isolation":
+        if text in ("none", "process"):
+            asked.settings[key] = text
+        else:
+            problems.add(f"{where} {key}", "none or process", repr(text))
     elif key in _SESSION_PARAMETERS:
         asked.notes.append(f"{where} {key} is not looked at: engine.allocator_type says that")
     else:

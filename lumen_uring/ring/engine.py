@@ -21,7 +21,7 @@ from lumen_uring.ring.description import Description
 from lumen_uring.ring.errands import Errands
 from lumen_uring.ring.live_models import LiveModels
 from lumen_uring.ring.model_structs import native_experts, native_steps
-from lumen_uring.ring.processes import Isolated, Processes
+from lumen_uring.ring.processes import Isolated, Processes, isolated
 from lumen_uring.ring.ranges import u32
 from lumen_uring.ring.report import Report
 from lumen_uring.ring.traces import Traces
@@ -100,11 +100,12 @@ class Engine(
         Source:
             lumen_add_model
         """
-        index = self._add(native_model(model, path, cache_path, labels, engine, tokenizer))
-        if model.isolation == "process":
-            # The file may have no name that lasts (zipmap.py), unlike its optimised graph.
-            lasts = cache_path if path.is_relative_to("/proc") and cache_path else path
-            self.isolated.append(Isolated(index, model, lasts, cache_path))
+        native = native_model(model, path, cache_path, labels, engine, tokenizer)
+        if model.isolation == "none":
+            return self._add(native)
+        apart = isolated(native, model, path, cache_path)
+        index = self._add(native)
+        self.isolated.append(apart)
         return index
 
     def add_experts(

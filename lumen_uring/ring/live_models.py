@@ -7,13 +7,15 @@ lets one change happen at a time. Nothing here is on a request's path.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from lumen_uring.ring import structs
 from lumen_uring.ring.config_struct import EnginePlace, native_config, native_model
 from lumen_uring.ring.handle import Handle
 from lumen_uring.ring.model_structs import native_experts, native_steps
+from lumen_uring.ring.processes import Isolated, isolated
 from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
@@ -34,6 +36,7 @@ class LiveModels(Handle):
         engine: EnginePlace | None = None,
         tokenizer: Path | None = None,
         gently: bool = True,
+        expect: Callable[[Isolated], AbstractContextManager[object]] = nullcontext,
     ) -> int:
         """Loads a model while the server runs: a new one, or in the place of the one of its name.
 
@@ -47,6 +50,7 @@ class LiveModels(Handle):
             engine: the native engine's file, or why there is none.
             tokenizer: as loading/tokenizer.py lays it out, of a model with `text`.
             gently: take only what CPU time nobody else wants (SCHED_IDLE).
+            expect: has the process of an isolated model started meanwhile, by another thread.
 
         Returns:
             The model's place: that of its name as long as it is served, or nobody needs the place.
@@ -57,7 +61,11 @@ class LiveModels(Handle):
         Source:
             lumen_load_model
         """
-        return self._load(native_model(model, path, cache_path, labels, engine, tokenizer), gently)
+        native = native_model(model, path, cache_path, labels, engine, tokenizer)
+        if model.isolation == "none":
+            return self._load(native, gently)
+        with expect(isolated(native, model, path, cache_path)):
+            return self._load(native, gently)
 
     def load_experts(
         self,

@@ -280,6 +280,7 @@ MODEL_FIELDS: Final[list[tuple[str, Any]]] = [
     ("preferred_count", c_uint32),
     ("upstream", c_uint32),
     ("upstream_model", c_char_p),
+    ("process_key", c_uint64),
 ]
 
 
@@ -346,9 +347,8 @@ class LumenProcess(ctypes.Structure):
         ("bytes", c_uint64),
         ("at", c_uint64),
         ("fd", c_int32),
-        ("number", c_uint32),
-        ("workers", c_uint32),
-        ("flush_denormals", c_uint32),
+        *((name, c_uint32) for name in ("number", "workers", "flush_denormals")),
+        *((name, c_uint32) for name in ("gently", "reserved")),
     ]
 
 

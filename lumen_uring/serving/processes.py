@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,7 @@ class _Process:
     """What is known of one model's process."""
 
     model: Isolated
+    is_coming: bool = False  # another thread loads its model: the engine may not know it yet
     child: subprocess.Popen[bytes] | None = None
     is_up: bool = False
     started_s: float = 0.0
@@ -47,7 +48,8 @@ class _Process:
 
 
 class Processes:
-    """Keeps a process for each isolated model, from `start` until the end of its `with` block.
+    """Keeps a process for each isolated model, from `start` or `expect` until the model goes, or
+    until the end of its `with` block.
 
     Args:
         journal: where it says that a process has ended.
@@ -95,6 +97,22 @@ class Processes:
             time.sleep(_LOOK_S)
         return True
 
+    @contextmanager
+    def expect(self, model: Isolated) -> Iterator[None]:
+        """Has the main thread start the process of a model that comes: any other thread, around
+        its load.
+
+        Args:
+            model: that the engine is about to be given.
+        """
+        process = _Process(model, is_coming=True)
+        self._processes.append(process)
+        os.kill(os.getpid(), signal.SIGCHLD)  # the main thread looks at its processes then
+        try:
+            yield
+        finally:
+            process.is_coming = False
+
     def _has_begun(self, engine: Engine, process: _Process) -> bool:
         child = process.child
         name = process.model.settings.name
@@ -104,7 +122,7 @@ class Processes:
                 f"The process of model {name} ended {_said(end)} before it could serve; see its "
                 f"message above.{_memory_hint(process.model)}"
             )
-        process.is_up = engine.process_is_up(process.model.index)
+        process.is_up = engine.process_is_up(process.model.key)
         return process.is_up
 
     def look(self) -> float:
@@ -118,8 +136,11 @@ class Processes:
         for process in [*self._processes] if engine is not None else ():
             assert engine is not None
             try:
-                engine.process_is_up(process.model.index)
-            except EngineError:  # its model was unloaded, and the last request has left
+                engine.process_is_up(process.model.key)
+            except EngineError:  # not yet, or its model was unloaded, and the last request has left
+                if process.is_coming:
+                    wait_s = min(wait_s, _LOOK_S)
+                    continue
                 self._processes.remove(process)
                 _kill(process)
                 continue
@@ -141,16 +162,15 @@ class Processes:
             return
         end = _end_of(child)
         if end is not None:
-            engine.process_ended(process.model.index, end)
+            engine.process_ended(process.model.key, end)
             child.wait()
             process.child = None
             self._plan_restart(process)
-            self._journal.log(
-                "error",
-                f"The process of model {name} ended {_said(end)}; it is restarted in "
-                f"{process.restart_s - time.monotonic():.1f} s.",
-            )
-        elif not process.is_up and engine.process_is_up(process.model.index):
+            then = f"; it is restarted in {process.restart_s - time.monotonic():.1f} s."
+            if process.is_coming:  # the load fails, and says so
+                then = f" before it could serve.{_memory_hint(process.model)}"
+            self._journal.log("error", f"The process of model {name} ended {_said(end)}{then}")
+        elif not process.is_up and engine.process_is_up(process.model.key):
             process.is_up = True
             self._journal.log("info", f"The process of model {name} takes requests again.")
 
@@ -162,8 +182,8 @@ class Processes:
         if process.child is not None:
             _kill(process)
             process.child = None
-            with suppress(EngineError):
-                engine.process_ended(process.model.index, signal.SIGKILL)
+        with suppress(EngineError):
+            engine.process_ended(process.model.key, signal.SIGKILL)
         self._plan_restart(process)
 
     @staticmethod
@@ -179,7 +199,7 @@ class Processes:
     @staticmethod
     def _spawn(engine: Engine, process: _Process) -> None:
         model = process.model
-        place = engine.next_process(model.index)
+        place = engine.next_process(model.key)
         if place is None:  # a worker has not looked yet: soon
             return
         child = subprocess.Popen(
@@ -195,7 +215,7 @@ class Processes:
                 pipe.write(_order(model, place, engine.runtime))
         except BrokenPipeError:
             pass  # it has ended: its status will be seen
-        engine.process_started(model.index, child.pid)
+        engine.process_started(model.key, child.pid)
 
 
 def try_apart(config: Config, model: ModelConfig, is_over: Callable[[], bool]) -> bool:

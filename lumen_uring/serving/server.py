@@ -180,7 +180,7 @@ def _serve(
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()
-        live = _live_models(engine, config, journal, info.ort_version, looks)
+        live = _live_models(engine, config, journal, info.ort_version, looks, processes)
         control = Control(engine, live, journal.log, TritonSettings(config, journal).answer, guard)
         keeper = budgets.Keeper(config.budgets.path, engine)
         if metrics is not None:
@@ -243,14 +243,19 @@ def _start(
 
 
 def _live_models(
-    engine: Engine, config: Config, journal: Journal, ort_version: str, looks: dict[str, Look]
+    engine: Engine,
+    config: Config,
+    journal: Journal,
+    ort_version: str,
+    looks: dict[str, Look],
+    processes: Processes,
 ) -> LiveModels:
     """The models from the start on."""
     trim_now = Trimmer(config.repository.cache_bytes)
 
     def load(model: ModelConfig, is_gentle: bool) -> list[str]:
         path, names = resolve(model.path), labels(model)
-        put = partial(engine.load, gently=is_gentle)
+        put = partial(engine.load, gently=is_gentle, expect=processes.expect)
         said = loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
         return [*said, *trim_now()]
 

@@ -231,9 +231,6 @@ def _check_isolation(config: Config, index: int, report: Report) -> None:
     found = "process: its model is run by a process, which a worker waits for"
     if engine.queue_type == "inline":
         report((*place, "isolation"), "none with engine.queue_type inline", found)
-    if engine.allocator_type != "lumen_arena":
-        found = f"process beside engine.allocator_type {engine.allocator_type}"
-        report((*place, "isolation"), "none, or allocator_type lumen_arena", found)
     for virtual in config.experts:
         if model.name in {expert.model for expert in virtual.experts}:
             found = f"process, and the model is an expert of {virtual.name}"

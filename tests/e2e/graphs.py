@@ -65,6 +65,18 @@ def double(path: Path, columns: int = 16, rows: str | int = "n") -> Path:
     )
 
 
+def times(path: Path, factor: float) -> Path:
+    """y = x * factor, FP32 [n, 16]: an answer says which of several versions gave it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return save(
+        path,
+        [helper.make_node("Mul", ["x", "factor"], ["y"])],
+        [tensor("x", FLOAT, ["n", 16])],
+        [tensor("y", FLOAT, ["n", 16])],
+        {"factor": np.array(factor, np.float32)},
+    )
+
+
 def double_and_negative(path: Path, columns: int) -> Path:
     """y = x + x and z = -x, FP32 [n, columns]."""
     return save(

@@ -114,9 +114,10 @@ static void check_read_state(const struct lm_connection *connection) {
               "connection %u is to end, and has replies to send", i);
     SIM_CHECK(!connection->ended || connection->buffer == LM_NO_BUFFER,
               "connection %u is ended and holds a buffer", i);
-    /* The next message of a call is read beside the reply before it. */
+    /* The next message of a call is read, or waits for a slot, beside the reply before it. */
     bool reads_next =
-        connection->dialect == LM_DIALECT_GRPC && connection->in.read_state == LM_READ_BODY;
+        connection->dialect == LM_DIALECT_GRPC &&
+        (connection->in.read_state == LM_READ_BODY || connection->in.read_state == LM_READ_WAIT);
     SIM_CHECK(!connection->close_after_reply || replies || connection->ended || reads_next,
               "connection %u goes on after its last reply", i);
     bool has_slot = connection->in.receiving != LM_NO_SLOT;

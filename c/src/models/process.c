@@ -22,7 +22,11 @@
 #include "base/error.h"
 #include "models/model.h"
 
-enum { WAITING_BITS = 16, LOOK_NS = 10000000 /* at the process, while it does not answer */ };
+enum {
+    WAITING_BITS = 16,
+    LOOK_NS = 10000000, /* at the process, while it does not answer */
+    END_MS = 2000       /* of a process that is killed */
+};
 
 /* ---- both sides ---- */
 
@@ -62,19 +66,25 @@ uint64_t lm_process_signature(const struct lm_model *model) {
 /* ---- opening ---- */
 
 int lm_process_open(struct lm_process **process_out, struct lm_common_memory *common,
-                    const struct lm_model *model, uint32_t workers, uint64_t hang_ns) {
+                    const struct lm_model *model, uint32_t workers, uint64_t hang_ns,
+                    uint64_t key) {
     *process_out = NULL;
     struct lm_process *process = aligned_alloc(LM_CACHE_LINE, sizeof *process);
     if (!process) return lm_error(LUMEN_E_NOMEM, "no memory for the process of a model");
     memset(process, 0, sizeof *process);
+    process->key = key;
     process->common = common;
     process->box_count = workers;
     process->hang_ns = hang_ns;
     lm_store_relaxed_u64(&process->word, 1u << WAITING_BITS); /* relaxed: no other thread yet */
-    int code = lm_common_memory_take(common, &process->memory,
-                                     sizeof(struct lm_boxes) + workers * sizeof(struct lm_box),
-                                     LUMEN_HUGE_NONE);
+    process->copies = calloc(workers, sizeof *process->copies);
+    int code = process->copies
+                   ? lm_common_memory_take(
+                         common, &process->memory,
+                         sizeof(struct lm_boxes) + workers * sizeof(struct lm_box), LUMEN_HUGE_NONE)
+                   : lm_error(LUMEN_E_NOMEM, "no memory for the process of a model");
     if (code) {
+        free(process->copies);
         free(process);
         return code;
     }
@@ -98,11 +108,24 @@ int lm_process_open_rooms(struct lm_process *process, uint32_t nodes, uint32_t s
     return code;
 }
 
+/* Whether none runs. One that the kernel cannot end at once keeps its memory. */
+static bool kill_it(const struct lm_process *process) {
+    /* relaxed: no worker waits */
+    struct pollfd ended = {.fd = (int)lm_load_relaxed_u32(&process->handle) - 1, .events = POLLIN};
+    if (ended.fd < 0) return true;
+    (void)syscall(SYS_pidfd_send_signal, ended.fd, SIGKILL, NULL, 0);
+    return poll(&ended, 1, END_MS) == 1;
+}
+
 void lm_process_close(struct lm_process *process) {
     if (!process) return;
+    const bool has_ended = kill_it(process);
     close_handle(process);
     for (uint32_t n = 0; n < LM_NODES_MAX; n++) lm_process_room_close(&process->rooms[n]);
-    lm_common_memory_give_back(process->common, &process->memory);
+    for (uint32_t b = 0; has_ended && b < process->box_count; b++)
+        lm_common_memory_give_back(process->common, &process->copies[b]);
+    if (has_ended) lm_common_memory_give_back(process->common, &process->memory);
+    free(process->copies);
     free(process);
 }
 
@@ -123,11 +146,13 @@ uint32_t lm_process_next(struct lm_process *process) {
     uint64_t word = lm_load_seq_cst_u64(&process->word);
     if ((word & ((1u << WAITING_BITS) - 1)) != 0) return 0;
     close_handle(process);
+    process->is_starting = true;
     return (uint32_t)(word >> WAITING_BITS);
 }
 
 int lm_process_started(struct lm_process *process, pid_t pid) {
     int handle = (int)syscall(SYS_pidfd_open, pid, 0);
+    process->is_starting = handle < 0;
     if (handle < 0) {
         return lm_error_errno(LUMEN_E_UNSUPPORTED, errno,
                               "isolation: process: cannot watch process %d (pidfd_open, Linux 5.3)",
@@ -140,6 +165,7 @@ int lm_process_started(struct lm_process *process, pid_t pid) {
 }
 
 void lm_process_ended(struct lm_process *process, uint32_t end) {
+    process->is_starting = false;
     /* relaxed: written by this thread. A worker may have noticed before. */
     end_number(process, lm_load_relaxed_u32(&process->started), end);
     for (uint32_t b = 0; b < process->box_count; b++)
@@ -159,7 +185,7 @@ bool lm_process_is_up(const struct lm_process *process) {
 
 const char *lm_process_why(const struct lm_process *process, const char *model, char *text,
                            size_t text_bytes) {
-    uint32_t end = lm_load_relaxed_u32(&process->end); /* relaxed: for this sentence */
+    uint32_t end = lm_process_end(process);
     if (end == 0) {
         snprintf(text, text_bytes, "the process of model '%.128s' is being started", model);
     } else {
@@ -207,20 +233,66 @@ static bool wait_for_answer(struct lm_process *process, struct lm_box *box, uint
     }
 }
 
-static void ask(struct lm_process *process, struct lm_box *box, int32_t cpu,
-                const struct lm_model *model, void *const *inputs, void *const *outputs,
-                const struct lm_sizes *sizes, uint32_t request) {
-    const uint8_t *base = process->common->base;
-    uint64_t *place = box->places;
+/* A request's tensors, inputs before outputs, and where the process finds them. */
+struct tensors {
+    uint32_t count, inputs;
+    uint8_t *at[2 * LM_TENSORS_MAX];
+    uint8_t *common[2 * LM_TENSORS_MAX]; /* the same place, or that of the copy */
+    size_t bytes[2 * LM_TENSORS_MAX];    /* of those that are copied */
+};
+
+static bool is_common(const struct lm_process *process, const uint8_t *at) {
+    const uintptr_t base = (uintptr_t)process->common->base;
+    return (uintptr_t)at - base < process->common->bytes;
+}
+
+/* Finds memory for the copies of what lies elsewhere: slots do, where the model came to a server
+ * whose arenas no process shares. */
+static int place(struct lm_process *process, uint32_t worker, const struct lm_model *model,
+                 const struct lm_sizes *sizes, struct tensors *tensors) {
+    struct lm_mapping *copies = &process->copies[worker];
+    size_t total = 0;
+    for (uint32_t t = 0; t < tensors->count; t++) {
+        const uint32_t o = t - tensors->inputs;
+        tensors->common[t] = tensors->at[t];
+        tensors->bytes[t] = 0;
+        if (is_common(process, tensors->at[t])) continue;
+        lm_tensor_bytes(t < tensors->inputs ? &model->inputs[t] : &model->outputs[o], sizes,
+                        &tensors->bytes[t]);
+        total += lm_align_up(tensors->bytes[t] + 1, LM_SLOT_ALIGN);
+    }
+    if (total > copies->bytes) {
+        lm_common_memory_give_back(process->common, copies);
+        int code = lm_common_memory_take(process->common, copies, total, LUMEN_HUGE_NONE);
+        if (code) return code;
+    }
+    uint8_t *next = copies->base;
+    for (uint32_t t = 0; t < tensors->count; t++) {
+        if (is_common(process, tensors->at[t])) continue;
+        tensors->common[t] = next;
+        next += lm_align_up(tensors->bytes[t] + 1, LM_SLOT_ALIGN);
+    }
+    return 0;
+}
+
+static void ask(const struct lm_process *process, struct lm_box *box, int32_t cpu,
+                const struct tensors *tensors, const struct lm_sizes *sizes, uint32_t request) {
     box->cpu = cpu;
     box->sizes = *sizes;
-    for (uint32_t i = 0; i < model->input_count; i++)
-        *place++ = (uint64_t)((const uint8_t *)inputs[i] - base);
-    for (uint32_t o = 0; o < model->output_count; o++)
-        *place++ = (uint64_t)((const uint8_t *)outputs[o] - base);
+    for (uint32_t t = 0; t < tensors->count; t++) {
+        if (t < tensors->inputs && tensors->bytes[t])
+            memcpy(tensors->common[t], tensors->at[t], tensors->bytes[t]);
+        box->places[t] = (uint64_t)(tensors->common[t] - process->common->base);
+    }
     /* J11: release: what is asked; pairs with J12 in models/process_serve.c */
     lm_store_release_u32(&box->asked, request);
     lm_box_wake(&box->asked);
+}
+
+static void take_copies(const struct tensors *tensors) {
+    for (uint32_t t = tensors->inputs; t < tensors->count; t++) {
+        if (tensors->bytes[t]) memcpy(tensors->at[t], tensors->common[t], tensors->bytes[t]);
+    }
 }
 
 int lm_process_run(struct lm_process *process, uint32_t worker, int32_t cpu,
@@ -228,14 +300,21 @@ int lm_process_run(struct lm_process *process, uint32_t worker, int32_t cpu,
                    const struct lm_sizes *sizes) {
     LM_DEBUG_ASSERT(worker < process->box_count);
     struct lm_box *box = &process->boxes->boxes[worker];
+    struct tensors tensors; /* not zeroed: there may be hundreds */
     char why[LM_TEXT_BYTES_MAX];
+    tensors.inputs = model->input_count;
+    tensors.count = model->input_count + model->output_count;
+    for (uint32_t t = 0; t < tensors.count; t++)
+        tensors.at[t] = t < tensors.inputs ? inputs[t] : outputs[t - tensors.inputs];
+    int code = place(process, worker, model, sizes, &tensors);
+    if (code) return code;
     /* J2: seq_cst: from here on the handle of this number stays; pairs with J1 and J3 */
     uint64_t word = lm_add_seq_cst_u64(&process->word, 1);
     uint32_t number = (uint32_t)(word >> WAITING_BITS);
     bool answered = false;
     if (is_up(process, number)) {
         uint32_t request = lm_load_relaxed_u32(&box->asked) + 1; /* relaxed: own word */
-        ask(process, box, cpu, model, inputs, outputs, sizes, request);
+        ask(process, box, cpu, &tensors, sizes, request);
         answered = wait_for_answer(process, box, request, number);
     }
     /* J4: acq_rel: it is done with the handle; pairs with J3 */
@@ -245,6 +324,9 @@ int lm_process_run(struct lm_process *process, uint32_t worker, int32_t cpu,
     }
     /* The process may have written anything. */
     box->error[sizeof box->error - 1] = '\0';
-    if (box->code >= 0) return 0;
+    if (box->code >= 0) {
+        take_copies(&tensors);
+        return 0;
+    }
     return lm_error(box->code == LUMEN_E_INVALID ? LUMEN_E_INVALID : LUMEN_E_ORT, "%s", box->error);
 }

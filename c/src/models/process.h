@@ -2,8 +2,9 @@
  * has a box in memory that both map. A request's worker writes to its box where the tensors lie,
  * wakes the thread of the process that belongs to the box, and sleeps until that has run the model.
  *
- * The control thread opens and closes it, says which process there is, and that it has ended;
- * workers ask it; any thread asks whether it is there. The other side is process_serve.h.
+ * Whoever opens the model opens and closes it; the control thread says which process there is, and
+ * that it has ended; workers ask it; any thread asks whether it is there. The other side is
+ * process_serve.h.
  */
 #ifndef LM_MODELS_PROCESS_H
 #define LM_MODELS_PROCESS_H
@@ -35,11 +36,14 @@ struct lm_boxes {
 };
 
 struct lm_process {
+    uint64_t key;     /* by which Python names it */
+    bool is_starting; /* control thread: one is being started, of which there is no handle yet */
     struct lm_common_memory *common;
     struct lm_mapping memory;
     struct lm_boxes *boxes;
     uint32_t box_count;
-    uint64_t hang_ns; /* a Run that takes longer ends the process; 0: none does */
+    struct lm_mapping *copies; /* by box: of tensors that lie elsewhere; its worker's, as needed */
+    uint64_t hang_ns;          /* a Run that takes longer ends the process; 0: none does */
     /* The number of the process, from 1 on, above 16 bits that count the workers that wait for it.
      * The number grows when a process has ended. */
     lm_atomic_u64 word;
@@ -49,19 +53,22 @@ struct lm_process {
     struct lm_process_room rooms[LM_NODES_MAX]; /* of each node's workers */
 };
 
-/* A box for each worker. Returns 0 or LUMEN_E_*. */
+/* A box for each worker, and a key. Returns 0 or LUMEN_E_*. */
 int lm_process_open(struct lm_process **process_out, struct lm_common_memory *common,
-                    const struct lm_model *model, uint32_t workers, uint64_t hang_ns);
-/* No thread uses it any more; the process itself is its parent's to end. NULL is allowed. */
+                    const struct lm_model *model, uint32_t workers, uint64_t hang_ns, uint64_t key);
+/* No thread uses it any more, and none is being started but by one that ends with the server. Ends
+ * the process, which its parent reaps: the memory may be somebody else's next. NULL is allowed. */
 void lm_process_close(struct lm_process *process);
 /* Once it is known how many nodes and slots there are. Returns 0 or LUMEN_E_NOMEM. */
 int lm_process_open_rooms(struct lm_process *process, uint32_t nodes, uint32_t slots);
 
-/* The number of the process that is to be started; 0: a worker still waits for the last one. */
+/* The number of the process that is to be started; 0: a worker still waits for the last one. One of
+ * the next two follows. */
 uint32_t lm_process_next(struct lm_process *process);
 /* It was started. Returns 0 or LUMEN_E_UNSUPPORTED. */
 int lm_process_started(struct lm_process *process, pid_t pid);
-/* It has ended, by this signal, or with 256 + this status: whoever waits for it knows at once. */
+/* It has ended, or could not be started, by this signal, or with 256 + this status: whoever waits
+ * for it knows at once. */
 void lm_process_ended(struct lm_process *process, uint32_t end);
 
 /* Any thread: whether it takes requests. */
@@ -70,12 +77,20 @@ static inline uint32_t lm_process_number(const struct lm_process *process) {
     /* relaxed: says nothing about other memory */
     return (uint32_t)(lm_load_relaxed_u64(&process->word) >> 16);
 }
+/* Whether one was ever started. */
+static inline bool lm_process_was_started(const struct lm_process *process) {
+    return lm_load_relaxed_u32(&process->started) > 0; /* relaxed: says nothing about memory */
+}
+/* How the last one ended; 0: none has. */
+static inline uint32_t lm_process_end(const struct lm_process *process) {
+    return lm_load_relaxed_u32(&process->end); /* relaxed: for a sentence */
+}
 /* What becomes of requests while it is not there. Returns `text`. */
 const char *lm_process_why(const struct lm_process *process, const char *model, char *text,
                            size_t text_bytes);
 
-/* Worker `worker`, pinned to a core or not (-1): runs the model on tensors in the common memory.
- * Returns 0, or LUMEN_E_* with the sentence. */
+/* Worker `worker`, pinned to a core or not (-1): runs the model. Tensors that lie outside of the
+ * common memory are copied. Returns 0, or LUMEN_E_* with the sentence. */
 int lm_process_run(struct lm_process *process, uint32_t worker, int32_t cpu,
                    const struct lm_model *model, void *const *inputs, void *const *outputs,
                    const struct lm_sizes *sizes);

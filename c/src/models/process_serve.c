@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct serving {
     struct lm_boxes *boxes;
     uint64_t memory_at_rest; /* that only this process has, in bytes, when it was ready */
     uint32_t number;
+    lm_atomic_u32 is_open; /* 1: the model is there, and its threads may warm it up */
     lm_atomic_u64 threads_ready;
 };
 
@@ -182,6 +184,8 @@ static void *serve(void *argument) {
     char name[16];
     snprintf(name, sizeof name, "lumen-m/%u", runner->index);
     pthread_setname_np(pthread_self(), name);
+    /* J14: acquire: the model; pairs with J15 */
+    while (!lm_load_acquire_u32(&serving->is_open)) lm_box_sleep(&serving->is_open, 0, 0);
     if (serving->ort.flush_denormals) (void)lm_processor_flush_denormals();
     /* A process that ended has left a request behind, which its worker has given up. */
     uint32_t seen = lm_load_acquire_u32(&box->asked), asked; /* as J12 */
@@ -209,19 +213,15 @@ static int open_all(struct serving *serving, const lumen_process *place, const c
     lumen_model_config own = *config;
     own.isolation = LUMEN_ISOLATION_NONE; /* here are its sessions */
     own.engine = LUMEN_ENGINE_ORT;
-    int code = lm_common_memory_join(&serving->common, place->fd, place->bytes);
-    if (code) return code;
-    serving->boxes = (struct lm_boxes *)(void *)(serving->common.base + place->at);
-    serving->number = place->number;
-    code = lm_ort_open(&serving->ort, ort_library);
+    int code = lm_ort_open(&serving->ort, ort_library);
     serving->ort.flush_denormals = place->flush_denormals != 0;
     /* ONNX Runtime's arenas double, and keep what a Run that failed made them take. */
     serving->ort.uses_malloc = true;
     if (!code) code = lm_model_open(&serving->model, &serving->ort, &own, 0, place->workers);
     if (!code && lm_process_signature(&serving->model) != serving->boxes->signature) {
         code = lm_error(LUMEN_E_MODEL,
-                        "the file of model '%s' has other tensors than when the server started: "
-                        "restart the server, or put the file back",
+                        "the file of model '%s' has other tensors than when it was loaded: load it "
+                        "again, or put the file back",
                         config->name);
     }
     return code;
@@ -230,12 +230,17 @@ static int open_all(struct serving *serving, const lumen_process *place, const c
 int lm_process_serve(const lumen_process *place, const char *ort_library,
                      const lumen_model_config *config) {
     static struct serving serving; /* until the end of the process */
+    const struct sched_param none = {0};
     struct runner *runners =
         aligned_alloc(LM_CACHE_LINE, lm_align_up(place->workers * sizeof *runners, LM_CACHE_LINE));
     if (!runners) return lm_error(LUMEN_E_NOMEM, "no memory for the threads of a model");
     memset(runners, 0, place->workers * sizeof *runners);
-    int code = open_all(&serving, place, ort_library, config);
+    int code = lm_common_memory_join(&serving.common, place->fd, place->bytes);
     if (code) return code;
+    serving.boxes = (struct lm_boxes *)(void *)(serving.common.base + place->at);
+    serving.number = place->number;
+    /* Before this thread steps down: those that it starts then would do so too, and an ordinary
+     * user's thread stays there. */
     for (uint32_t w = 0; w < place->workers; w++) {
         pthread_t thread;
         runners[w] = (struct runner){
@@ -243,5 +248,13 @@ int lm_process_serve(const lumen_process *place, const char *ort_library,
         int refused = pthread_create(&thread, NULL, serve, &runners[w]);
         if (refused) return lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread");
     }
+    /* ONNX Runtime's own threads run with the model: they are no loader's. */
+    if (place->gently && config->intra_op_threads <= 1)
+        (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    code = open_all(&serving, place, ort_library, config);
+    if (code) return code;
+    /* J15: release: the model; pairs with J14 */
+    lm_store_release_u32(&serving.is_open, 1);
+    lm_box_wake(&serving.is_open);
     for (;;) pause();
 }

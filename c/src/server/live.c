@@ -34,19 +34,6 @@ enum { ROOM_WAIT_MS = 2000 };
 
 /* ---- a model that comes ---- */
 
-/* One that is opened; what went wrong is told on the thread that asked. */
-struct lm_loading {
-    lumen_server *server;
-    const lumen_model_config *config;
-    struct lm_name_place place;
-    struct lm_parts parts; /* as they were when it began; an unload leaves those it runs alone */
-    bool gently;
-    bool is_called_off; /* under `control` */
-    struct lm_model *model;
-    int code;
-    char error[768];
-};
-
 /* Everything that the threads will need of it: nobody allocates or learns on a request's path. */
 static int hold_for_threads(lumen_server *server, struct lm_model *model) {
     struct lm_shared *shared = &server->shared;
@@ -92,13 +79,9 @@ static int prepare(struct lm_loading *loading) {
     model->number = loading->place.number;
     code = find_room(server, model);
     if (!code) code = lm_server_settle_model(server, model);
+    if (!code && model->process) code = lm_server_await_process(loading);
     if (!code) code = hold_for_threads(server, model);
-    if (!code) return 0;
-    char reason[sizeof loading->error];
-    snprintf(reason, sizeof reason, "%s", lm_error_last());
-    lm_server_close_model(server, model);
-    loading->model = NULL;
-    return lm_error(code, "%s", reason);
+    return code;
 }
 
 /* A thread of its own: an ordinary user's thread that has stepped down to SCHED_IDLE stays there,
@@ -171,7 +154,7 @@ void lm_server_reap(lumen_server *server) {
     bool any = false;
     while (newer->retired) {
         struct lm_model_set *old = newer->retired;
-        if (!lm_reload_models_are_left(&server->shared, old)) {
+        if (!lm_reload_models_are_left(&server->shared, old) || lm_server_starts_process(old)) {
             newer = old;
             continue;
         }
@@ -260,8 +243,7 @@ static int put_in_force(lumen_server *server, struct lm_loading *loading) {
     bool is_like = before && lm_model_is_like(model, before);
     uint32_t *signature = &server->signatures[model->index];
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server has ended");
-    if (loading->is_called_off)
-        return lm_error(LUMEN_E_STATE, "model '%s' was unloaded while it was loaded", model->name);
+    if (loading->is_called_off) return lm_server_called_off(loading);
     model->signature = is_like ? before->signature : *signature + 1;
     int code = lm_access_copy(&access, access_before);
     if (!code)
@@ -292,13 +274,19 @@ static int load(lumen_server *server, struct lm_loading *loading) {
     if (!code) code = lm_server_await_lines(server, &loading->place);
     pthread_mutex_lock(&server->control);
     if (!code) code = put_in_force(server, loading);
+    if (!code) loading->process = NULL; /* a set lists its model */
+    pthread_mutex_unlock(&server->control);
+    if (code) {
+        snprintf(loading->error, sizeof loading->error, "%s", lm_error_last());
+        lm_server_leave_process(loading);
+        if (loading->model) lm_server_close_model(server, loading->model);
+        code = lm_error(code, "%s", loading->error);
+    }
+    pthread_mutex_lock(&server->control);
     server->loading = NULL;
     server->comes = false;
     pthread_mutex_unlock(&server->control);
-    if (!code || !loading->model) return code;
-    snprintf(loading->error, sizeof loading->error, "%s", lm_error_last());
-    lm_server_close_model(server, loading->model);
-    return lm_error(code, "%s", loading->error);
+    return code;
 }
 
 int lumen_load_model(lumen_server *server, const lumen_model_config *config, uint32_t flags,

@@ -328,7 +328,7 @@ int lm_server_open_nodes(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     const lumen_config *config = &shared->config;
     lumen_info *info = &server->info;
-    uint32_t slots[LM_NODES_MAX] = {0}, all = 0;
+    uint32_t slots[LM_NODES_MAX] = {0};
     int code = lm_server_plan_slots(server);
     /* The kernel spreads connections as it likes: each thread has room for all of them. */
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
@@ -341,13 +341,11 @@ int lm_server_open_nodes(lumen_server *server) {
         info->slots += server->ios[i].arena.slot_count;
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }
-    for (uint32_t n = 0; !code && n < shared->node_count; n++) {
+    for (uint32_t n = 0; !code && n < shared->node_count; n++)
         code = lm_node_open(&shared->nodes[n], config, slots[n]);
-        all += slots[n];
-    }
     for (uint32_t m = 0; !code && m < server->set->count; m++) {
         struct lm_process *process = server->set->models[m]->process;
-        if (process) code = lm_process_open_rooms(process, shared->node_count, all);
+        if (process) code = lm_server_open_rooms(server, process);
     }
     if (!code && lm_server_lock_for_gpu(server)) lm_server_note(server, lm_error_last());
     return code;

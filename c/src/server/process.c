@@ -1,11 +1,17 @@
 /* process.c: models that processes of their own run: the memory that these have in common
- * with the server, and what the control thread says of them. Control thread only; Python starts the
- * processes and reaps them (lumen_uring/serving/processes.py).
+ * with the server, and what the control thread says of them. Python starts the processes and reaps
+ * them (lumen_uring/serving/processes.py), also while another thread loads their model: both look
+ * under `control`.
  */
-#include "models/process.h"
+#include <time.h>
+
+#include "base/clock.h"
 #include "base/error.h"
+#include "models/process.h"
 #include "models/process_serve.h"
 #include "server/state.h"
+
+enum { BEGIN_MS = 10000 /* in which Python's main thread starts a process */ };
 
 /* Addresses, of which unused ones cost nothing: for arenas, batches and boxes. */
 static int open_common(lumen_server *server) {
@@ -16,48 +22,125 @@ static int open_common(lumen_server *server) {
     return code;
 }
 
+/* The one of that key: of a model in force, of one that still has requests, or of the one that is
+ * being loaded. The caller holds `control`. */
+static struct lm_process *find(const lumen_server *server, uint64_t key) {
+    struct lm_process *coming = server->loading ? server->loading->process : NULL;
+    if (coming && coming->key == key) return coming;
+    for (const struct lm_model_set *set = server->set; set; set = set->retired) {
+        for (uint32_t m = 0; m < set->count; m++) {
+            struct lm_process *process = set->models[m]->process;
+            if (process && process->key == key) return process;
+        }
+    }
+    (void)lm_error(LUMEN_E_INVALID, "no model has a process with the key %llu",
+                   (unsigned long long)key);
+    return NULL;
+}
+
+/* The arenas are in it where this comes before the start. Of a model that comes later, tensors are
+ * copied unless another one was isolated then. */
 int lm_server_isolate(lumen_server *server, struct lm_model *model,
                       const lumen_model_config *config) {
     const uint64_t own_ns = config->isolation_hang_seconds * 1000000000ull;
     struct lm_shared *shared = &server->shared;
+    pthread_mutex_lock(&server->control);
+    bool is_taken = find(server, config->process_key) != NULL;
+    pthread_mutex_unlock(&server->control);
     int code = 0;
+    if (is_taken) {
+        return lm_error(LUMEN_E_INVALID, "model '%s': process_key %llu is another model's",
+                        model->name, (unsigned long long)config->process_key);
+    }
     if (shared->thread_count == 0) {
         return lm_error(LUMEN_E_INVALID,
                         "model '%s': isolation: process needs workers, of which engine.queue_type: "
                         "inline has none",
                         model->name);
     }
-    if (shared->config.allocator_type != LUMEN_ALLOCATOR_ARENA) {
-        return lm_error(LUMEN_E_INVALID,
-                        "model '%s': isolation: process needs engine.allocator_type: lumen_arena: "
-                        "its tensors lie in memory that two processes map",
-                        model->name);
-    }
-    if (server->state != SERVER_OPEN) {
-        return lm_error(LUMEN_E_STATE,
-                        "model '%s': isolation: process is for models of the start: list it in the "
-                        "settings and restart the server",
-                        model->name);
-    }
     if (!shared->common) code = open_common(server);
     return code ? code
                 : lm_process_open(&model->process, shared->common, model, shared->thread_count,
-                                  own_ns ? own_ns : shared->hang_ns);
+                                  own_ns ? own_ns : shared->hang_ns, config->process_key);
 }
 
-/* The one of that index that is in force, or still has requests; the caller holds `control`. */
-static struct lm_process *find(const lumen_server *server, uint32_t index) {
-    for (const struct lm_model_set *set = server->set; set; set = set->retired) {
-        const struct lm_model *model = lm_model_set_find(set, index);
-        if (model && model->process) return model->process;
-    }
-    (void)lm_error(LUMEN_E_INVALID, "model %u has no process of its own", index);
-    return NULL;
-}
-
-static int next(lumen_server *server, uint32_t model, lumen_process *process_out) {
+int lm_server_open_rooms(const lumen_server *server, struct lm_process *process) {
     const struct lm_shared *shared = &server->shared;
-    struct lm_process *process = find(server, model);
+    uint32_t slots = 0;
+    for (uint32_t i = 0; i < shared->io_count; i++)
+        slots += lm_arena_slots_max(&shared->ios[i].arena);
+    return lm_process_open_rooms(process, shared->node_count, slots);
+}
+
+/* ---- a model that is being loaded ---- */
+
+int lm_server_called_off(const struct lm_loading *loading) {
+    return lm_error(LUMEN_E_STATE, "model '%s' was unloaded while it was loaded",
+                    loading->config->name);
+}
+
+static int why_over(const struct lm_loading *loading, uint64_t until_ns) {
+    const struct lm_process *process = loading->process;
+    const char *name = loading->config->name;
+    const uint32_t end = lm_process_end(process);
+    /* relaxed: guards nothing */
+    if (lm_load_relaxed_u32(&loading->server->shared.phase) == LM_PHASE_DRAINING)
+        return lm_error(LUMEN_E_STATE, "the server has ended");
+    if (loading->is_called_off) return lm_server_called_off(loading);
+    if (end) {
+        return lm_error(LUMEN_E_MODEL,
+                        "the process of model '%s' ended %s %u before it could serve", name,
+                        end < 256 ? "by signal" : "with status", end < 256 ? end : end - 256);
+    }
+    if (!lm_process_was_started(process) && lm_now_ns() > until_ns)
+        return lm_error(LUMEN_E_STATE, "nobody has started the process of model '%s'", name);
+    return 0;
+}
+
+int lm_server_await_process(struct lm_loading *loading) {
+    lumen_server *server = loading->server;
+    const uint64_t until_ns = lm_now_ns() + BEGIN_MS * 1000000ull;
+    struct lm_process *process = loading->model->process;
+    int code = lm_server_open_rooms(server, process);
+    if (code) return code;
+    pthread_mutex_lock(&server->control);
+    loading->process = process;
+    pthread_mutex_unlock(&server->control);
+    while (!code && !lm_process_is_up(process)) {
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        pthread_mutex_lock(&server->control);
+        code = why_over(loading, until_ns);
+        pthread_mutex_unlock(&server->control);
+    }
+    return code;
+}
+
+void lm_server_leave_process(struct lm_loading *loading) {
+    lumen_server *server = loading->server;
+    for (bool starts = true; starts;) {
+        pthread_mutex_lock(&server->control);
+        starts = loading->process && loading->process->is_starting;
+        if (!starts) loading->process = NULL;
+        pthread_mutex_unlock(&server->control);
+        if (starts) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+bool lm_server_starts_process(const struct lm_model_set *set) {
+    bool any = false;
+    for (uint32_t m = 0; m < set->count; m++) {
+        const struct lm_process *process = set->models[m]->process;
+        any = any || (process && process->is_starting);
+    }
+    return any;
+}
+
+/* ---- what the control thread says ---- */
+
+static int next(lumen_server *server, uint64_t key, lumen_process *process_out) {
+    const struct lm_shared *shared = &server->shared;
+    const struct lm_loading *loading = server->loading;
+    struct lm_process *process = find(server, key);
     if (!process) return LUMEN_E_INVALID;
     uint32_t number = lm_process_next(process);
     if (!number) return lm_error(LUMEN_E_AGAIN, "a worker still waits for the last process");
@@ -67,36 +150,37 @@ static int next(lumen_server *server, uint32_t model, lumen_process *process_out
                         .fd = shared->common->fd,
                         .number = number,
                         .workers = process->box_count,
+                        .gently = loading && loading->process == process && loading->gently,
                         .flush_denormals = shared->config.flush_denormals};
     return 0;
 }
 
-int lumen_next_process(lumen_server *server, uint32_t model, lumen_process *process_out) {
+int lumen_next_process(lumen_server *server, uint64_t key, lumen_process *process_out) {
     pthread_mutex_lock(&server->control);
-    int code = next(server, model, process_out);
+    int code = next(server, key, process_out);
     pthread_mutex_unlock(&server->control);
     return code;
 }
 
-int lumen_process_started(lumen_server *server, uint32_t model, int32_t pid) {
+int lumen_process_started(lumen_server *server, uint64_t key, int32_t pid) {
     pthread_mutex_lock(&server->control);
-    struct lm_process *process = find(server, model);
+    struct lm_process *process = find(server, key);
     int code = process ? lm_process_started(process, pid) : LUMEN_E_INVALID;
     pthread_mutex_unlock(&server->control);
     return code;
 }
 
-int lumen_process_is_up(lumen_server *server, uint32_t model) {
+int lumen_process_is_up(lumen_server *server, uint64_t key) {
     pthread_mutex_lock(&server->control);
-    const struct lm_process *process = find(server, model);
+    const struct lm_process *process = find(server, key);
     int code = process ? lm_process_is_up(process) : LUMEN_E_INVALID;
     pthread_mutex_unlock(&server->control);
     return code;
 }
 
-int lumen_process_ended(lumen_server *server, uint32_t model, uint32_t end) {
+int lumen_process_ended(lumen_server *server, uint64_t key, uint32_t end) {
     pthread_mutex_lock(&server->control);
-    struct lm_process *process = find(server, model);
+    struct lm_process *process = find(server, key);
     if (process) lm_process_ended(process, end);
     pthread_mutex_unlock(&server->control);
     return process ? 0 : LUMEN_E_INVALID;

@@ -155,6 +155,19 @@ int lm_server_take_place(lumen_server *server, const struct lm_name_place *place
 void lm_server_leave_place(lumen_server *server, uint32_t index);
 
 /* server/live.c */
+/* A model that is being loaded; what went wrong is told on the thread that asked. */
+struct lm_loading {
+    lumen_server *server;
+    const lumen_model_config *config;
+    struct lm_name_place place;
+    struct lm_parts parts; /* as they were when it began; an unload leaves those it runs alone */
+    bool gently;
+    bool is_called_off;         /* under `control` */
+    struct lm_process *process; /* under `control`; its model's, once it may be started; or NULL */
+    struct lm_model *model;
+    int code;
+    char error[768];
+};
 /* Closes the replaced sets that nobody uses any more. */
 void lm_server_reap(lumen_server *server);
 /* Says of models whose Runs were too long for I/O threads that the workers run them now, once, also
@@ -165,6 +178,17 @@ bool lm_server_tell_long_runs(lumen_server *server, char *text, size_t text_byte
 /* Lets a process of its own run the model. Returns 0 or LUMEN_E_*. */
 int lm_server_isolate(lumen_server *server, struct lm_model *model,
                       const lumen_model_config *config);
+/* Once there are slots. Returns 0 or LUMEN_E_NOMEM. */
+int lm_server_open_rooms(const lumen_server *server, struct lm_process *process);
+/* Has the process of a model that comes started, by Python's main thread, and waits until it takes
+ * requests. Returns 0 or LUMEN_E_*. */
+int lm_server_await_process(struct lm_loading *loading);
+/* The model does not come: nobody starts its process any more. */
+void lm_server_leave_process(struct lm_loading *loading);
+/* The sentence for it. Returns LUMEN_E_STATE. */
+int lm_server_called_off(const struct lm_loading *loading);
+/* Whether a process of one of these models is being started; the caller holds `control`. */
+bool lm_server_starts_process(const struct lm_model_set *set);
 
 /* server/memory.c */
 /* Gives each node a copy of a model's weights, and its workers' threads sessions on it. Returns 0

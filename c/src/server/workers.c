@@ -54,8 +54,6 @@ static int check_workers(const lumen_server *server, const struct change *change
 }
 
 static int check_allocator(const lumen_server *server) {
-    if (server->shared.common)
-        return refuse("engine.allocator_type", "a model's own process shares the arenas");
     if (server->cuda_locked > 0)
         return refuse("engine.allocator_type", "the arenas are locked for the GPU");
     return 0;

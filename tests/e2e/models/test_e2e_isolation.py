@@ -20,7 +20,7 @@ import pytest
 import web
 from conftest import Serve
 from graphs import FLOAT, tensor
-from harness import Canary, Server, children, eventually, stand_still
+from harness import Canary, Server, children, eventually, is_gone, stand_still
 from onnx import TensorProto, helper
 from web import Http
 
@@ -51,14 +51,6 @@ def needing_memory(path: Path) -> Path:
     shape = ["n", 1]
     inputs, outputs = [tensor("x", FLOAT, shape)], [tensor("y", FLOAT, shape)]
     return graphs.save(path, nodes, inputs, outputs, {"ones": ones})
-
-
-def is_gone(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def is_ready(server: Server, model: str) -> bool:

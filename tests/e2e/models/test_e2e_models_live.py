@@ -16,6 +16,7 @@ import tritonclient.http as http_client
 import web
 import yaml
 from conftest import Serve
+from graphs import times
 from harness import Server, eventually, run
 from onnx import helper
 from operating import Reloaded
@@ -28,18 +29,6 @@ from lumen_uring.errors import UnknownModel
 pytestmark = pytest.mark.once  # what loads models: the same on both backends
 
 X = np.arange(16, dtype=np.float32)[None]
-
-
-def times(path: Path, factor: int) -> Path:
-    """y = x * factor, FP32 [n, 16]: an answer says which version gave it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return graphs.save(
-        path,
-        [helper.make_node("Mul", ["x", "factor"], ["y"])],
-        [graphs.tensor("x", graphs.FLOAT, ["n", 16])],
-        [graphs.tensor("y", graphs.FLOAT, ["n", 16])],
-        {"factor": np.array(factor, np.float32)},
-    )
 
 
 def ask(port: int, name: str) -> int:

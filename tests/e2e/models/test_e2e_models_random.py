@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Serve
+from graphs import times
 from harness import Server, eventually
 from test_e2e_isolation import children, is_ready
-from test_e2e_models_live import times
 
 pytestmark = pytest.mark.once  # what loads models: the same on both backends
 

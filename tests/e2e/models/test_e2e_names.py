@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import web
 from conftest import Serve
+from graphs import times
 from harness import Server, eventually
-from test_e2e_models_live import times
 from web import Http, post
 from wire import Wire, frame
 

@@ -14,9 +14,9 @@ import pytest
 import tritonclient.grpc as triton
 import web
 from conftest import Serve
+from graphs import times
 from harness import Server, eventually
 from http2 import Http2
-from test_e2e_models_live import times
 from tritonclient.utils import InferenceServerException
 from web import Http, post
 

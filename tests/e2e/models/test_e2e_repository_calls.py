@@ -19,9 +19,9 @@ import pytest
 import tritonclient.http as http_client
 import web
 from conftest import Serve
+from graphs import times
 from harness import START_S, Server, eventually
 from onnx import helper
-from test_e2e_models_live import times
 from tritonclient.utils import InferenceServerException
 from web import Http, get, infer, post
 
