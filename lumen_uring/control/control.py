@@ -46,7 +46,7 @@ _NO_FILES: Final = (
 )
 
 
-Job = Errand | Rescan | Listed | Unloaded | None
+Job = Errand | Rescan | Listed | None
 
 
 class Control:
@@ -78,7 +78,7 @@ class Control:
         self._uploads = Uploads(lambda: [model.path for model in live.models()])
         self._following = Following(live, log)
         self._on_demand = OnDemand(engine, live)
-        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | Unloaded] = queue.SimpleQueue()
         self._again: tuple[float, Rescan | Listed] | None = None  # when, and what
         self._retry_s = _FIRST_RETRY_S
         self._lock = threading.Lock()
@@ -233,7 +233,7 @@ class Control:
         while job is not None:
             if isinstance(job, Errand) and self._begins(job):
                 self._finish(job, 503, _SHUTTING_DOWN)
-            job = self._jobs.get()
+            job = self._next_job()
 
     def _begins(self, errand: Errand) -> bool:
         """Whether it is this call's turn: an unload may have answered it."""

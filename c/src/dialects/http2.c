@@ -169,7 +169,6 @@ static void carry(struct lm_io *io, struct lm_connection *carrier) {
         lm_connection_linger(io, carrier, 0);
     rest(http2);
     if (!carrier->ended) return;
-    if (carrier->in.read_state == LM_READ_PROLOGUE) carrier->in.read_state = LM_READ_HEADER;
     if (http2->open == 0 && !http2->sends) give_entry(io, carrier);
 }
 

@@ -210,11 +210,12 @@ bool lm_connection_may_parse(const struct lm_io *io, const struct lm_connection 
 }
 
 /* Gives back what a half-read request holds. Returns whether there was one: what counts as a
- * request is a header read whole. */
+ * request is a header read whole, and a carrier's requests are its streams'. */
 static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
     bool has_slot = connection->in.receiving != LM_NO_SLOT;
+    bool in_prologue = connection->in.read_state == LM_READ_PROLOGUE && !has_slot;
     bool half_read = connection->in.read_state == LM_READ_WAIT ||
-                     (connection->in.read_state == LM_READ_PROLOGUE && !has_slot);
+                     (in_prologue && !lm_io_dialect(io, connection)->carry);
     lm_io_dialect(io, connection)->forget(io, connection);
     if (has_slot && !connection->recv_armed) {
         struct lm_request *request = &io->requests[connection->in.receiving];
