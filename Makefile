@@ -9,6 +9,8 @@ BENCH   := $(BIN)/python -m bench
 JOBS    := $(shell nproc)
 # Containers set this often, and each of a thousand short processes would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
+# Else numpy starts a thread per core, which spins between two products.
+export OPENBLAS_NUM_THREADS := 1
 # Below a make that shares its jobs, what is made shares them too.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
@@ -108,9 +110,10 @@ C_FILES  = $(shell git ls-files '*.c' '*.cc' '*.h')
 
 check: lint test ## lint and test
 
-# On the release build, which is there already; `make -C c test` is the same on a debug build.
+# Under the sanitizers. On the release build, which the tests of servers run, what those take away; all of it by
+# `make -C c VARIANT=release run-tests`.
 test-c: dev
-	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c VARIANT=release run-tests $(ORT_FOR_C)
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c VARIANT=release UNSANITIZED=1 run-tests $(ORT_FOR_C)
 	@for part in asan tsan replay; do \
 	  $(MAKE) -s --no-print-directory $(PARALLEL) -C c $$part $(ORT_FOR_C) || exit 1; done
 
@@ -138,7 +141,7 @@ test-python-3: dev
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
 	@$(MAKE) -s --no-print-directory -j12 --output-sync=target $(E2E)
 
-E2E = e2e-http-1 e2e-http-2 e2e-operate-1 e2e-operate-2 e2e-models-2 e2e-native e2e-models-1 e2e-docs epoll-operate epoll-native epoll-http epoll-models e2e-pictures
+E2E = e2e-operate-2 e2e-http-2 e2e-models-2 e2e-http-1 e2e-operate-1 epoll-http-1 epoll-http-2 epoll-native epoll-operate e2e-native e2e-models-1 e2e-docs epoll-models e2e-pictures
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 DOCS_E2E = tests/e2e/operate/test_e2e_docs.py
 .PHONY: $(E2E)
@@ -159,9 +162,13 @@ e2e-models-1: dev
 e2e-models-2: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/models/test_e2e_[i-z]*.py
 epoll-operate: dev
-	@$(EPOLL) tests/e2e/operate tests/e2e/pictures
-epoll-http epoll-native: epoll-%: dev
-	@$(EPOLL) tests/e2e/$*
+	@$(EPOLL) tests/e2e/operate
+epoll-native: dev
+	@$(EPOLL) tests/e2e/native
+epoll-http-1: dev
+	@$(EPOLL) tests/e2e/http/test_e2e_[a-s]*.py
+epoll-http-2: dev
+	@$(EPOLL) tests/e2e/http/test_e2e_[t-z]*.py
 # Of the models what wakes threads in other ways; the rest of them is the same code on both.
 epoll-models: dev
 	@$(EPOLL) tests/e2e/models/test_e2e_engines.py tests/e2e/models/test_e2e_models.py

@@ -64,6 +64,9 @@ class FakeEngine:
         except queue.Empty:
             return None
 
+    def end_errands(self) -> None:
+        pass
+
     def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None:
         self.answers[errand.id].put((code, json.loads(body) if body else None))
 

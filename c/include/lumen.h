@@ -767,6 +767,8 @@ LUMEN_API int lumen_open_errands(lumen_server *server, uint32_t kinds, uint64_t 
  * errand_out points to is there until lumen_finish_errand. */
 LUMEN_API int lumen_next_errand(lumen_server *server, uint32_t timeout_ms,
                                 lumen_errand *errand_out);
+/* From here on lumen_next_errand does not wait, nor does a call of it that does; any thread. */
+LUMEN_API int lumen_end_errands(lumen_server *server);
 /* Answers it: HTTP's code, and a body of JSON, which is copied; 0 bytes: none. */
 LUMEN_API int lumen_finish_errand(lumen_server *server, uint32_t id, uint32_t code,
                                   const char *body, uint32_t body_bytes);

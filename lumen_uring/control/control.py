@@ -114,6 +114,7 @@ class Control:
             self._watcher.close()
         self._live.stop()
         if self._taker.ident is not None:
+            self._engine.end_errands()
             self._taker.join()
         if self._loader.ident is not None:
             self._jobs.put(None)

@@ -73,6 +73,14 @@ class Errands(Handle):
         whole = len(body) == native.body_bytes
         return Errand(native.id, kind, native.name.decode(), body if whole else b"\0")
 
+    def end_errands(self) -> None:
+        """Has next_errand wait no more, also one that does; any thread.
+
+        Source:
+            lumen_end_errands
+        """
+        self._check(self._library.lumen_end_errands(self._open_handle()))
+
     def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None:
         """Answers a request; any thread, once.
 

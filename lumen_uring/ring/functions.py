@@ -133,6 +133,7 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_heartbeat", ctypes.c_int, (_Server,)),
     ("lumen_open_errands", ctypes.c_int, (_Server, c_uint32, c_uint64)),
     ("lumen_next_errand", ctypes.c_int, (_Server, c_uint32, ctypes.POINTER(structs.LumenErrand))),
+    ("lumen_end_errands", ctypes.c_int, (_Server,)),
     (
         "lumen_finish_errand",
         ctypes.c_int,

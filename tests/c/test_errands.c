@@ -185,11 +185,29 @@ static void each_comes_back_once(void) {
     lm_errands_close(errands);
 }
 
+static void *waits_for_an_hour(void *argument) {
+    (void)argument;
+    CHECK(lm_errands_next(errands, 3600 * 1000) == NULL);
+    return NULL;
+}
+
+/* Whoever waits for one, or begins to, when the server ends. */
+static void the_end(void) {
+    pthread_t waiting;
+    CHECK(lm_errands_open(&errands, IOS, ALL_KINDS, LARGE) == 0);
+    CHECK(pthread_create(&waiting, NULL, waits_for_an_hour, NULL) == 0);
+    lm_errands_end(errands);
+    pthread_join(waiting, NULL);
+    waits_for_an_hour(NULL);
+    lm_errands_close(errands);
+}
+
 int main(void) {
     one_after_another();
     so_many();
     abandoned();
     uploads();
     each_comes_back_once();
+    the_end();
     return check_finish("test_errands");
 }

@@ -8,6 +8,7 @@ need nothing before Python is there: no other command in front, no variable the 
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -79,6 +80,7 @@ def run_forked(
 def _main(arguments: list[str], environment: dict[str, str], stdout: str, stderr: str) -> NoReturn:
     from lumen_uring.cli import main
 
+    gc.freeze()  # what is imported stays, and is shared: nobody looks at it again
     for number, path in ((1, stdout), (2, stderr)):
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, number)

@@ -11,7 +11,8 @@
 #include "lumen.h"
 
 struct lm_errands {
-    int wake; /* an eventfd: something was submitted */
+    int wake;              /* an eventfd: something was submitted */
+    lm_atomic_u32 is_over; /* nobody waits for one any more */
     uint32_t io_count;
     uint32_t kinds;
     uint64_t upload_bytes;
@@ -89,19 +90,22 @@ struct lm_errand *lm_errands_begin_upload(struct lm_errands *errands, uint32_t i
     return errand;
 }
 
-void lm_errands_drop(struct lm_errands *errands, struct lm_errand *errand) {
+static void wake(const struct lm_errands *errands) {
     const uint64_t one = 1;
+    ssize_t written = write(errands->wake, &one, sizeof one);
+    (void)written; /* full: the control program is awake */
+}
+
+void lm_errands_drop(struct lm_errands *errands, struct lm_errand *errand) {
     errand->is_filling = false;
     errand->is_asked = 0;
     /* relaxed: published by the store below. Nobody waits: the control program frees the memory. */
     lm_store_relaxed_u32(&errand->end, 1);
     lm_store_release_u32(&errand->state, LM_ERRAND_WAITS); /* as H1 */
-    ssize_t written = write(errands->wake, &one, sizeof one);
-    (void)written; /* full: the control program is awake */
+    wake(errands);
 }
 
 void lm_errands_submit(struct lm_errands *errands, struct lm_errand *errand) {
-    const uint64_t one = 1;
     errand->is_asked = 1;
     errand->is_filling = false;
     /* Memory that was mapped ends with zeros. */
@@ -111,8 +115,7 @@ void lm_errands_submit(struct lm_errands *errands, struct lm_errand *errand) {
     errand->ticket = lm_count_relaxed_u64(&errands->tickets, 1);
     /* H1: release: the entry is filled in; pairs with H2 */
     lm_store_release_u32(&errand->state, LM_ERRAND_WAITS);
-    ssize_t written = write(errands->wake, &one, sizeof one);
-    (void)written; /* full: the control program is awake */
+    wake(errands);
 }
 
 bool lm_errand_is_finished(const struct lm_errand *errand) {
@@ -171,8 +174,15 @@ struct lm_errand *lm_errands_next(struct lm_errands *errands, uint32_t timeout_m
             lm_store_relaxed_u32(&errand->state, LM_ERRAND_TAKEN);
             return errand;
         }
-        if (waited || poll(&wake, 1, (int)timeout_ms) <= 0) return NULL;
+        /* relaxed: guards nothing; the eventfd wakes a call that has missed it */
+        if (waited || lm_load_relaxed_u32(&errands->is_over)) return NULL;
+        if (poll(&wake, 1, (int)timeout_ms) <= 0) return NULL;
     }
+}
+
+void lm_errands_end(struct lm_errands *errands) {
+    lm_store_relaxed_u32(&errands->is_over, 1); /* relaxed: as above */
+    wake(errands);
 }
 
 uint32_t lm_errands_id(const struct lm_errands *errands, const struct lm_errand *errand) {

@@ -78,6 +78,8 @@ void lm_errand_abandon(struct lm_errand *errand);
 
 /* Control program: the oldest one that waits, or NULL after so many milliseconds. */
 struct lm_errand *lm_errands_next(struct lm_errands *errands, uint32_t timeout_ms);
+/* Any thread: from here on lm_errands_next waits no more. */
+void lm_errands_end(struct lm_errands *errands);
 /* Control program: the number of an entry, and the entry that it has taken under a number; NULL:
  * none. */
 uint32_t lm_errands_id(const struct lm_errands *errands, const struct lm_errand *errand);

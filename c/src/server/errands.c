@@ -20,6 +20,12 @@ static int check(const lumen_server *server) {
     return lm_error(LUMEN_E_STATE, "lumen_open_errands comes before lumen_start");
 }
 
+int lumen_end_errands(lumen_server *server) {
+    int code = check(server);
+    if (!code) lm_errands_end(server->shared.errands);
+    return code;
+}
+
 int lumen_next_errand(lumen_server *server, uint32_t timeout_ms, lumen_errand *errand_out) {
     int code = check(server);
     if (code) return code;
