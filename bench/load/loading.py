@@ -44,6 +44,7 @@ MLP_RATE: Final = 500.0
 MLP_SHARE: Final = 0.1  # of what Triton can run
 LARGE: Final = {"large": 22, "huge": 125}  # layers of 4 MB
 PERCENTS: Final = (50.0, 99.0, 99.9)
+_ISOLATED: Final = 'parameters { key: "isolation" value: { string_value: "process" } }'
 _WIDTH: Final = 1024
 _CALL_S: Final = 120.0
 _IDLE_LOOKS, _IDLE_LOOK_S, _IDLE_SHARE = 60, 0.5, 0.1  # of one core
@@ -261,6 +262,8 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """
     for name, layers in LARGE.items():
         write_model(folder / "models" / name / "1/model.onnx", layers)
+        if options.isolated:
+            (folder / "models" / name / "config.pbtxt").write_text(_ISOLATED)
     words = [
         f"--model=squeezenet={squeezenet()}",
         f"--model=mlp={mlp.write(folder / 'mlp.onnx')}",
@@ -373,6 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--triton", action="store_true", help="measure it too; 55 MB to install")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a phase (%(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE")
+    parser.add_argument("--isolated", action="store_true", help="the large ones: a process each")
     parser.add_argument("--json", action="store_true", help="all figures as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)

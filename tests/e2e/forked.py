@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-# No numpy and no ONNX Runtime: these have threads.
+# Not ONNX Runtime, which has threads; numpy has them unless it is told not to.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _CONTEXT.set_forkserver_preload(
-    ["lumen_uring.cli", "lumen_uring.config", "lumen_uring.serving.server"]
+    ["lumen_uring.cli", "lumen_uring.config", "lumen_uring.serving.server", "numpy", "onnx"]
 )
 
 
