@@ -39,6 +39,7 @@ struct runner {
     struct lm_box *box;
     uint32_t index;
     int32_t cpu;
+    bool is_warm;
     struct lm_binding binding;
     uint64_t places[2 * LM_TENSORS_MAX]; /* that are wrapped */
     OrtValue *values[2 * LM_TENSORS_MAX];
@@ -189,7 +190,7 @@ static void *serve(void *argument) {
     if (serving->ort.flush_denormals) (void)lm_processor_flush_denormals();
     /* A process that ended has left a request behind, which its worker has given up. */
     uint32_t seen = lm_load_acquire_u32(&box->asked), asked; /* as J12 */
-    warm(runner);
+    if (!runner->is_warm) warm(runner);
     /* J13: acq_rel: what the other threads wrote; pairs with J13 */
     if (lm_add_acq_rel_u64(&serving->threads_ready, 1) + 1 == serving->model.session_count) {
         serving->memory_at_rest = private_memory();
@@ -253,6 +254,11 @@ int lm_process_serve(const lumen_process *place, const char *ort_library,
         (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
     code = open_all(&serving, place, ort_library, config);
     if (code) return code;
+    if (place->gently && serving.ort.flush_denormals) (void)lm_processor_flush_denormals();
+    for (uint32_t w = 0; place->gently && w < place->workers; w++) {
+        warm(&runners[w]);
+        runners[w].is_warm = true;
+    }
     /* J15: release: the model; pairs with J14 */
     lm_store_release_u32(&serving.is_open, 1);
     lm_box_wake(&serving.is_open);
