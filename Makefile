@@ -84,11 +84,11 @@ $(VENV)/.dashboard: $(VENV)/.run
 
 # First what computes, with a job more than there are cores, since the C part waits for its slowest program now and
 # then; then what waits a third of its time, three a core, the longest first: with all of it at once the waits of single
-# tests grew twelvefold. No test judges a time.
+# tests grew twelvefold. No test judges a time. `dev` is made by then: while it is made anew, goals lose their order.
 test: $(VENV)/.system ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) dev sanitized
 	@$(MAKE) -s --no-print-directory -j$$((1 + $(JOBS))) --output-sync=target c-then-sim $(PYTHON_TESTS) lint test-models
-	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target $(E2E)
+	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target -o dev $(E2E)
 
 # Compiled beside pip, which uses one core.
 .PHONY: sanitized
@@ -141,8 +141,7 @@ test-python-3: dev
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
 	@$(MAKE) -s --no-print-directory -j12 --output-sync=target $(E2E)
 
-# The longest first, but for one: make may take up the first of them as the seventh, when it has made `dev` for all.
-E2E = e2e-docs e2e-operate-2 e2e-models-2 e2e-http-2 e2e-http-1 epoll-native e2e-native e2e-operate-1 e2e-models-1 epoll-http-1 epoll-http-2 epoll-operate e2e-pictures epoll-models
+E2E = e2e-operate-2 e2e-models-2 e2e-http-2 e2e-http-1 epoll-native e2e-native e2e-operate-1 e2e-models-1 epoll-http-1 epoll-http-2 epoll-operate e2e-docs e2e-pictures epoll-models
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 DOCS_E2E = tests/e2e/operate/test_e2e_docs.py
 .PHONY: $(E2E)

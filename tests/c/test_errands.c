@@ -191,7 +191,7 @@ static void *waits_for_an_hour(void *argument) {
     return NULL;
 }
 
-/* Whoever waits for one, or begins to, when the server ends. */
+/* A call that waits, and one that begins to, when the server ends. */
 static void the_end(void) {
     pthread_t waiting;
     CHECK(lm_errands_open(&errands, IOS, ALL_KINDS, LARGE) == 0);

@@ -2,9 +2,9 @@
  * has a box in memory that both map. A request's worker writes to its box where the tensors lie,
  * wakes the thread of the process that belongs to the box, and sleeps until that has run the model.
  *
- * Whoever opens the model opens and closes it; the control thread says which process there is, and
- * that it has ended; workers ask it; any thread asks whether it is there. The other side is
- * process_serve.h.
+ * The thread that opens or closes the model does so with it; the control thread says which process
+ * there is, and that it has ended; workers ask it; any thread asks whether it is there. The other
+ * side is process_serve.h.
  */
 #ifndef LM_MODELS_PROCESS_H
 #define LM_MODELS_PROCESS_H

@@ -232,6 +232,8 @@ int lm_process_serve(const lumen_process *place, const char *ort_library,
                      const lumen_model_config *config) {
     static struct serving serving; /* until the end of the process */
     const struct sched_param none = {0};
+    /* ONNX Runtime's own threads run with the model: they are no loader's. */
+    const bool gently = place->gently && config->intra_op_threads <= 1;
     struct runner *runners =
         aligned_alloc(LM_CACHE_LINE, lm_align_up(place->workers * sizeof *runners, LM_CACHE_LINE));
     if (!runners) return lm_error(LUMEN_E_NOMEM, "no memory for the threads of a model");
@@ -249,13 +251,11 @@ int lm_process_serve(const lumen_process *place, const char *ort_library,
         int refused = pthread_create(&thread, NULL, serve, &runners[w]);
         if (refused) return lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread");
     }
-    /* ONNX Runtime's own threads run with the model: they are no loader's. */
-    if (place->gently && config->intra_op_threads <= 1)
-        (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    if (gently) (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
     code = open_all(&serving, place, ort_library, config);
     if (code) return code;
-    if (place->gently && serving.ort.flush_denormals) (void)lm_processor_flush_denormals();
-    for (uint32_t w = 0; place->gently && w < place->workers; w++) {
+    if (gently && serving.ort.flush_denormals) (void)lm_processor_flush_denormals();
+    for (uint32_t w = 0; gently && w < place->workers; w++) {
         warm(&runners[w]);
         runners[w].is_warm = true;
     }

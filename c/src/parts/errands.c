@@ -90,7 +90,7 @@ struct lm_errand *lm_errands_begin_upload(struct lm_errands *errands, uint32_t i
     return errand;
 }
 
-static void wake(const struct lm_errands *errands) {
+static void wake_up(const struct lm_errands *errands) {
     const uint64_t one = 1;
     ssize_t written = write(errands->wake, &one, sizeof one);
     (void)written; /* full: the control program is awake */
@@ -102,7 +102,7 @@ void lm_errands_drop(struct lm_errands *errands, struct lm_errand *errand) {
     /* relaxed: published by the store below. Nobody waits: the control program frees the memory. */
     lm_store_relaxed_u32(&errand->end, 1);
     lm_store_release_u32(&errand->state, LM_ERRAND_WAITS); /* as H1 */
-    wake(errands);
+    wake_up(errands);
 }
 
 void lm_errands_submit(struct lm_errands *errands, struct lm_errand *errand) {
@@ -115,7 +115,7 @@ void lm_errands_submit(struct lm_errands *errands, struct lm_errand *errand) {
     errand->ticket = lm_count_relaxed_u64(&errands->tickets, 1);
     /* H1: release: the entry is filled in; pairs with H2 */
     lm_store_release_u32(&errand->state, LM_ERRAND_WAITS);
-    wake(errands);
+    wake_up(errands);
 }
 
 bool lm_errand_is_finished(const struct lm_errand *errand) {
@@ -182,7 +182,7 @@ struct lm_errand *lm_errands_next(struct lm_errands *errands, uint32_t timeout_m
 
 void lm_errands_end(struct lm_errands *errands) {
     lm_store_relaxed_u32(&errands->is_over, 1); /* relaxed: as above */
-    wake(errands);
+    wake_up(errands);
 }
 
 uint32_t lm_errands_id(const struct lm_errands *errands, const struct lm_errand *errand) {
