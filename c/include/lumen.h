@@ -580,7 +580,7 @@ typedef struct lumen_stats_header {
     uint64_t fields_offset;
     uint64_t blocks_offset;
     uint64_t file_bytes;
-    uint32_t block_count;
+    uint32_t block_count; /* grows with workers that come later */
     uint32_t block_bytes;
     uint32_t histogram_buckets;
     uint32_t histogram_sub_bits;
@@ -742,7 +742,8 @@ LUMEN_API int lumen_longest_idle(lumen_server *server, const char *const *spared
                                  char *name_out, size_t capacity);
 /* Puts queue_type, thread_count and allocator_type of the settings in force while the server
  * serves: requests that come from here on find them, those in flight go on as they are. Others of
- * the settings are not looked at. Threads that are not wanted sleep. On an error nothing has
+ * the settings are not looked at. Threads that are not wanted sleep; those that are missing, up to
+ * the cores of the server's node, open the sessions of all models first. On an error nothing has
  * changed, but for LUMEN_E_AGAIN: a worker or an I/O thread is in a Run for so long that the change
  * goes on after the return. Any thread. */
 LUMEN_API int lumen_change_workers(lumen_server *server, const lumen_config *config);

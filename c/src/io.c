@@ -173,8 +173,10 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
         (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
     }
     uint64_t limit = lm_due_sleep_ns(io); /* behind the exchange: it looks at the returns */
-    bool may_poll = !io->shared->io_shares_cores || io->in_flight == 0;
-    uint64_t poll_ns = limit > 0 && io->connections_open && may_poll ? io->shared->io_poll_ns : 0;
+    /* relaxed, both: guard nothing */
+    bool may_poll = !lm_load_relaxed_u32(&io->shared->io_shares_cores) || io->in_flight == 0;
+    bool polls = limit > 0 && io->connections_open && may_poll;
+    uint64_t poll_ns = polls ? lm_load_relaxed_u64(&io->shared->io_poll_ns) : 0;
     int count = lm_ring_wait(io->ring, poll_ns, limit, completions, LM_COMPLETIONS_PER_TURN);
     /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
     if (wants) (void)lm_exchange_acq_rel_u32(&io->wants_returns, 0);

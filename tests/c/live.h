@@ -105,18 +105,23 @@ static inline int dial(lumen_server *server) {
     return fd;
 }
 
-/* What becomes of 3: its status is LM_STATUS_UNKNOWN_MODEL where it is GONE. */
-static inline int ask(int fd, uint16_t model) {
-    uint8_t request[LM_NATIVE_REQUEST_BYTES + SIZE * 4] = "LMN1\1", reply[LM_NATIVE_REPLY_BYTES];
+static inline void send_to(int fd, uint16_t model) {
+    uint8_t request[LM_NATIVE_REQUEST_BYTES + SIZE * 4] = "LMN1\1";
     const uint32_t payload = SIZE * 4;
-    float values[SIZE] = {3, 3, 3, 3};
-    char why[LM_TEXT_BYTES_MAX];
-    uint16_t status;
-    uint32_t bytes;
+    const float values[SIZE] = {3, 3, 3, 3};
     memcpy(request + 6, &model, 2);
     memcpy(request + 16, &payload, 4);
     memcpy(request + LM_NATIVE_REQUEST_BYTES, values, sizeof values);
     CHECK(send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request);
+}
+
+/* What becomes of 3: its status is LM_STATUS_UNKNOWN_MODEL where it is GONE. */
+static inline int receive_from(int fd) {
+    uint8_t reply[LM_NATIVE_REPLY_BYTES];
+    float values[SIZE];
+    char why[LM_TEXT_BYTES_MAX];
+    uint16_t status;
+    uint32_t bytes;
     CHECK(recv(fd, reply, sizeof reply, MSG_WAITALL) == (ssize_t)sizeof reply);
     memcpy(&status, reply + 4, 2);
     memcpy(&bytes, reply + 16, 4);
@@ -131,6 +136,11 @@ static inline int ask(int fd, uint16_t model) {
     CHECK_AT("status %u: %.99s", status, why);
     CHECK(status == LM_STATUS_UNKNOWN_MODEL);
     return GONE;
+}
+
+static inline int ask(int fd, uint16_t model) {
+    send_to(fd, model);
+    return receive_from(fd);
 }
 
 static inline void says(int code, int expected, const char *why) {

@@ -191,6 +191,49 @@ static void few(void) {
     CHECK(placement.worker_count == lm_cpu_set_count(&machine.allowed));
 }
 
+static void spares_are(uint32_t count, const int32_t *cpus) {
+    CHECK(placement.spare_count == count);
+    for (uint32_t s = 0; s < count; s++) {
+        const struct lm_place *place = &placement.workers[placement.worker_count + s];
+        CHECK(place->cpu == cpus[s] && place->node == 0);
+    }
+}
+
+/* Workers that may come later: on the node's other cores, in the order of the first ones. */
+static void spare(void) {
+    static const struct tree_machine smt = {
+        .name = "spare-smt", .present = "0-3", .nodes = {"0-3"}, .sibling_distance = 2};
+    static const struct tree_machine two = {.name = "spare-two",
+                                            .present = "0-7",
+                                            .nodes = {"0-3", "4-7"},
+                                            .distances = {"10 21\n", "21 10\n"}};
+    struct lm_placement_wish wish = {.nodes_most = 8, .io_count = 1, .workers = 1};
+    CHECK(plan(&smt, &wish) == 0);
+    spares_are(3, (const int32_t[]){1, 2, 3});
+    wish.workers = 0; /* as many as cores */
+    CHECK(lm_placement_plan(&machine, &wish, &placement) == 0);
+    spares_are(0, NULL);
+    wish.workers = 6; /* no core for each */
+    CHECK(lm_placement_plan(&machine, &wish, &placement) == 0);
+    spares_are(0, NULL);
+    /* What a cgroup pays for may grow: the cores are there. */
+    struct tree_machine paid = smt;
+    paid.name = "spare-paid";
+    paid.quota = "200000 100000\n";
+    wish.workers = 0;
+    CHECK(plan(&paid, &wish) == 0 && placement.worker_count == 2);
+    spares_are(2, (const int32_t[]){2, 3});
+    wish.workers = 3; /* one node of two has them */
+    CHECK(plan(&two, &wish) == 0 && placement.node_count == 1);
+    spares_are(1, (const int32_t[]){3});
+    wish.workers = 5; /* both */
+    CHECK(lm_placement_plan(&machine, &wish, &placement) == 0 && placement.node_count == 2);
+    spares_are(0, NULL);
+    wish = (struct lm_placement_wish){.nodes_most = 8, .io_count = 1, .no_workers = true};
+    CHECK(lm_placement_plan(&machine, &wish, &placement) == 0);
+    spares_are(0, NULL);
+}
+
 static void named_cores(void) {
     static const struct tree_machine tree = {.name = "named",
                                              .present = "0-11",
@@ -240,6 +283,7 @@ int main(void) {
     machines();
     many();
     few();
+    spare();
     named_cores();
     return check_finish("test_placement");
 }

@@ -230,7 +230,7 @@ static void settings_of_the_server(void) {
     CHECK(shared->idle_timeout_ns == 13000000000 && shared->hang_ns == 14000000000);
     CHECK(shared->default_timeout_ns == 15000000 && shared->config.body_bytes_per_second == 16);
     CHECK(shared->addresses.bound == 17 && shared->config.max_request_bytes == 18000);
-    CHECK(shared->thread_count == 3 && !shared->traced);
+    CHECK(server->thread_total == 3 && !shared->traced);
     struct lm_access *access = lm_reload_in_force(shared);
     CHECK(access->hosts.count == 2 && strcmp(access->hosts.names[0], "lumen.example") == 0);
     CHECK(strcmp(access->hosts.names[1], "second") == 0);
@@ -519,14 +519,15 @@ static void cores_of_io_threads(void) {
             CHECK(lumen_add_model(server, &model, &index) == 0);
             CHECK(lumen_describe(server, &first, 1) > 0); /* decides where threads run */
             bool polls = idle == LUMEN_IDLE_ADAPTIVE || idle == LUMEN_IDLE_SPIN;
-            CHECK(server->shared.io_shares_cores == (workers == usable));
-            CHECK((server->shared.io_poll_ns > 0) == (workers < usable && polls));
+            const struct lm_shared *shared = &server->shared;
+            CHECK(lm_load_relaxed_u32(&shared->io_shares_cores) == (workers == usable));
+            CHECK((lm_load_relaxed_u64(&shared->io_poll_ns) > 0) == (workers < usable && polls));
             lumen_close(server);
             config.busy_poll_us = 700; /* set: wherever the thread runs */
             CHECK(lumen_open(&config, &server) == 0);
             CHECK(lumen_add_model(server, &model, &index) == 0);
             CHECK(lumen_describe(server, &first, 1) > 0);
-            CHECK(server->shared.io_poll_ns == 700000);
+            CHECK(lm_load_relaxed_u64(&server->shared.io_poll_ns) == 700000);
             lumen_close(server);
         }
     }
@@ -582,8 +583,11 @@ static void who_runs_a_model(void) {
         const struct lm_node *node = &server->shared.nodes[0];
         CHECK(found->run == cases[c].expected && strstr(found->run_why, cases[c].why));
         CHECK((found->run_ns > 0) == (cases[c].expected == LUMEN_RUN_AUTO));
-        CHECK(node->thread_count == cases[c].threads && node->worker_count == cases[c].all);
-        for (uint32_t w = 0; w < node->worker_count; w++) CHECK(found->sessions[w] != NULL);
+        const uint32_t later = node->thread_count - cases[c].threads; /* places without a thread */
+        CHECK(server->thread_total == cases[c].threads);
+        CHECK(node->worker_count == cases[c].all + later);
+        for (uint32_t w = 0; w < node->worker_count; w++)
+            CHECK((found->sessions[w] != NULL) == lm_worker_is_there(&server->workers[w]));
         CHECK(node->worker_count <= LM_RUNNERS_MAX && !found->sessions[node->worker_count]);
         CHECK((server->ios[1].inline_worker != NULL) == (node->worker_count > node->thread_count));
         lumen_close(server);

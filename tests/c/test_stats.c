@@ -237,7 +237,7 @@ static void new_file(void) {
     size_t bytes;
     mode_t before = umask(0);
     uint64_t before_ns = realtime_ns();
-    CHECK(lm_stats_open(&stats, port, IO_COUNT, WORKER_COUNT, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, IO_COUNT, WORKER_COUNT, 0, names, MODEL_COUNT) == 0);
     umask(before);
     CHECK(strcmp(stats.path, path) == 0);
     CHECK(stat(path, &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0600);
@@ -265,7 +265,7 @@ static void stale_file(void) {
     check_write_file(path, "stale", 5);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && stat(path, &before) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     CHECK(stat(path, &after) == 0 && before.st_ino != after.st_ino &&
           (after.st_mode & 07777) == 0600);
     CHECK(read(fd, kept, sizeof kept) == 5 && strcmp(kept, "stale") == 0);
@@ -275,14 +275,14 @@ static void stale_file(void) {
     snprintf(target, sizeof target, "%s/target", check_temporary_directory());
     check_write_file(target, "mine", 4);
     CHECK(symlink(target, path) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     CHECK(lstat(path, &after) == 0 && S_ISREG(after.st_mode));
     CHECK(stat(target, &after) == 0 && after.st_size == 4);
     lm_stats_close(&stats);
 
     check_watchdog(60, "the opening of a pipe in place of the file");
     CHECK(mkfifo(path, 0600) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     CHECK(lstat(path, &after) == 0 && S_ISREG(after.st_mode) && strcmp(stats.path, path) == 0);
     lm_stats_close(&stats);
     check_watchdog(0, "");
@@ -303,7 +303,7 @@ static void neighbour(uint32_t pid, uint32_t state, bool is_held) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     CHECK(fd >= 0 && (!is_held || fcntl(fd, F_OFD_SETLK, &lock) == 0));
     CHECK(stat(path, &before) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
     CHECK(strcmp(stats.path, in_use ? own : path) == 0);
     CHECK(stat(path, &after) == 0 && (after.st_ino == before.st_ino) == in_use);
@@ -340,13 +340,13 @@ static bool is_locked(const char *name) {
 static void held_while_it_is_open(void) {
     struct lm_stats stats;
     CHECK_AT("a lock");
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     CHECK(is_locked(path) && is_locked(path) && !stats.note[0]);
     pid_t killed = fork();
     CHECK(killed >= 0);
     if (killed == 0) {
         struct lm_stats second; /* this one has the name of the process */
-        bool opened = lm_stats_open(&second, port, 1, 1, names, MODEL_COUNT) == 0;
+        bool opened = lm_stats_open(&second, port, 1, 1, 0, names, MODEL_COUNT) == 0;
         _exit(opened && is_locked(second.path) && strstr(second.note, "another server's") ? 0 : 1);
     }
     int status;
@@ -367,7 +367,7 @@ static int lowest_free_descriptor(void) {
 static void foreign_file(void) {
     struct lm_stats stats;
     int free_descriptor = lowest_free_descriptor();
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     lumen_stats_header foreign = *stats.header;
     CHECK(unlink(path) == 0);
     check_write_file(path, &foreign, sizeof foreign);
@@ -384,7 +384,7 @@ static void no_name(void) {
     CHECK_AT("a name that is taken");
     CHECK(mkdir(path, 0700) == 0);
     check_write_file(own, "stale", 5); /* of a process that had this number */
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     CHECK(strcmp(stats.path, own) == 0 && access(own, F_OK) == 0 && is_locked(own));
     CHECK(strstr(stats.note, own) && strstr(stats.note, "cannot be replaced"));
     lm_stats_close(&stats);
@@ -398,7 +398,7 @@ static void no_file(void) {
     snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
     CHECK_AT("no file");
     CHECK(mkdir(own, 0700) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     CHECK(strstr(stats.path, "/proc/") && strstr(stats.note, "no statistics file"));
     CHECK(strstr(stats.note, strerror(EEXIST)) && is_locked(stats.path));
     int fd = open(stats.path, O_RDONLY | O_CLOEXEC);
@@ -417,12 +417,39 @@ static void no_room(void) {
     small = (struct rlimit){.rlim_cur = 4096, .rlim_max = before.rlim_max};
     CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &small) == 0);
     errno = 0;
-    int code = lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT);
+    int code = lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT);
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     CHECK_AT("no room");
     CHECK(code == 0 && access(path, F_OK) != 0 && stats.path[0] == '\0');
     CHECK(strstr(stats.note, strerror(EFBIG)));
     lm_add_single_writer_u64(&lm_stats_worker_block(&stats, 0)->worker.runs, 1);
+    lm_stats_close(&stats);
+}
+
+/* One that comes later is seen once it is added, whole, behind the others, with its number and room
+ * for all models. */
+static void another_worker(void) {
+    struct lm_stats stats;
+    struct lm_stats_block *block = NULL;
+    size_t bytes, more;
+    CHECK_AT("another worker");
+    CHECK(lm_stats_open(&stats, port, 1, 2, 1, names, MODEL_COUNT) == 0);
+    uint8_t *before = read_whole(&bytes);
+    CHECK(header_of(before).block_count == 3);
+    CHECK(bytes == header_of(before).blocks_offset + 4 * header_of(before).block_bytes);
+    CHECK(lm_stats_add_worker(&stats, 7, &block) == 0 && block->head.index == 7);
+    CHECK(block == lm_stats_worker_block(&stats, 2) && block->head.role == LUMEN_ROLE_WORKER);
+    CHECK(block->head.cpu == -1 && block->head.tid == 0);
+    lm_add_single_writer_u64(&block->models[MODEL_COUNT - 1].worker.model_ok, 5);
+    uint8_t *after = read_whole(&more);
+    CHECK(header_of(after).block_count == 4 && more == bytes);
+    free(before);
+    free(after);
+    struct stat status;
+    CHECK(stat(path, &status) == 0);
+    const uint64_t held = header_of((uint8_t *)stats.memory.base).blocks_offset +
+                          4 * offsetof(struct lm_stats_block, models[MODEL_COUNT]);
+    CHECK((uint64_t)status.st_blocks * 512 >= held); /* no page is missing later */
     lm_stats_close(&stats);
 }
 
@@ -445,5 +472,6 @@ int main(void) {
     no_name();
     no_file();
     no_room();
+    another_worker();
     return check_finish("test_stats");
 }

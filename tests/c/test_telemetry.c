@@ -204,7 +204,7 @@ int main(void) {
     char path[128];
     snprintf(path, sizeof path, "%s/trace.csv", check_temporary_directory());
     const char *const names[] = {"first", "second"};
-    CHECK(lm_stats_open(&shared.stats, 0, 0, 0, names, 2) == 0);
+    CHECK(lm_stats_open(&shared.stats, 0, 0, 0, 0, names, 2) == 0);
     for (uint32_t w = 0; w < WORKERS; w++) CHECK(lm_trace_open(&workers[w].trace) == 0);
     CHECK(lm_telemetry_open(&telemetry, &shared, "/nowhere/trace.csv", NULL) == LUMEN_E_IO);
     CHECK(strstr(lm_error_last(), "/nowhere/trace.csv"));

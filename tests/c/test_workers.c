@@ -29,10 +29,16 @@ static void *keep_asking(void *argument) {
     return NULL;
 }
 
+/* As many workers as `thread_count: 0` asks for. */
+static uint32_t usable(void) {
+    int cpus = lumen_usable_cpus(NULL, 0);
+    return cpus < LUMEN_WORKERS_MAX ? (uint32_t)cpus : LUMEN_WORKERS_MAX;
+}
+
 static void is_in_force(lumen_server *server, const lumen_config *config) {
     const struct lm_line *line = lm_node_line(&server->shared.nodes[0]);
     bool is_auto = config->queue_type == LUMEN_QUEUE_AUTO;
-    uint32_t most = config->queue_type == LUMEN_QUEUE_SPSC ? 1 : 2;
+    uint32_t most = config->queue_type == LUMEN_QUEUE_SPSC ? 1 : usable();
     lumen_info info;
     CHECK(line->queue.type == (is_auto ? LUMEN_QUEUE_MPMC : config->queue_type));
     CHECK(line->workers == (config->thread_count ? config->thread_count : most));
@@ -51,12 +57,14 @@ static void draw(lumen_config *config, bool is_auto, uint64_t *random) {
         check_below(random, 2) ? LUMEN_ALLOCATOR_ARENA : LUMEN_ALLOCATOR_STANDARD;
 }
 
-static void under_load(uint32_t queue_type, uint32_t allocator_type, uint64_t *random) {
+static void under_load(uint32_t queue_type, uint32_t allocator_type, uint32_t workers,
+                       uint64_t *random) {
     struct client clients[CLIENTS] = {0};
     uint32_t threads = check_threads();
     bool is_auto = queue_type == LUMEN_QUEUE_AUTO;
     lumen_config config = config_of(queue_type, allocator_type, is_auto ? 1 : 2);
     config.io_threads = 1;
+    config.thread_count = workers;
     config.batch_delay_us = 100;
     lumen_server *server = start_with(&config);
     lm_store_relaxed_u32(&stop, 0);
@@ -86,6 +94,7 @@ static void under_load(uint32_t queue_type, uint32_t allocator_type, uint64_t *r
 
 static void refused(void) {
     lumen_config config = config_of(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    const uint32_t most = usable() > 2 ? usable() : 2;
     lumen_server *server = start_with(&config);
     int fd = dial(server);
     config.queue_type = LUMEN_QUEUE_INLINE;
@@ -99,8 +108,8 @@ static void refused(void) {
     config.queue_type = LUMEN_QUEUE_BATCHED;
     says(lumen_change_workers(server, &config), LUMEN_E_INVALID, "engine.batch_size");
     config.queue_type = LUMEN_QUEUE_MPMC;
-    config.thread_count = 3;
-    says(lumen_change_workers(server, &config), LUMEN_E_UNSUPPORTED, "was started with 2");
+    config.thread_count = most + 1;
+    says(lumen_change_workers(server, &config), LUMEN_E_UNSUPPORTED, "expected at most");
     config.allocator_type = LUMEN_ALLOCATOR_STANDARD; /* nothing of it is in force */
     CHECK(lumen_change_workers(server, &config) == LUMEN_E_UNSUPPORTED);
     config = config_of(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
@@ -121,6 +130,7 @@ static void refused(void) {
 /* I/O threads of their own sessions are for a queue that becomes auto, not for one that is. */
 static void workers_alone(void) {
     lumen_config config = config_of(LUMEN_QUEUE_AUTO, LUMEN_ALLOCATOR_ARENA, 1);
+    const uint32_t most = usable() > 2 ? usable() : 2;
     lumen_server *server = start_run_by(&config, LUMEN_RUN_WORKER);
     int fd = dial(server);
     CHECK(server->shared.worker_count == server->shared.thread_count);
@@ -130,10 +140,101 @@ static void workers_alone(void) {
         CHECK(lumen_change_workers(server, &config) == 0 && ask(fd, 0) == 3);
         is_in_force(server, &config);
     }
-    config.thread_count = 3;
-    says(lumen_change_workers(server, &config), LUMEN_E_UNSUPPORTED, "was started with 2");
+    config.thread_count = most + 1;
+    says(lumen_change_workers(server, &config), LUMEN_E_UNSUPPORTED, "expected at most");
     close(fd);
     lumen_close(server);
+}
+
+/* ---- more workers than there were ---- */
+
+/* One worker, which may become two, on a machine of several cores. */
+static lumen_server *start_one(lumen_config *config, uint32_t *threads_out) {
+    *threads_out = check_threads();
+    *config = config_of(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 2);
+    config->io_threads = config->thread_count = 1;
+    return start_with(config);
+}
+
+static uint64_t answered_by(const lumen_server *server, uint32_t worker) {
+    /* relaxed: a counter */
+    return lm_load_relaxed_u64(&server->workers[worker].stats->worker.requests_ok);
+}
+
+/* Both workers, alone, answer. */
+static void each_answers(lumen_server *server, uint16_t model, int expected) {
+    int fds[2] = {dial(server), dial(server)};
+    uint64_t before[2] = {answered_by(server, 0), answered_by(server, 1)};
+    for (int w = 0; w < 2; w++) {
+        /* The one that woke last sleeps on the top of the others: both at once reach both. */
+        for (int times = 0; answered_by(server, (uint32_t)w) == before[w]; times++) {
+            CHECK_AT("worker %d of two, after %d pairs", w, times);
+            CHECK(times < 100000);
+            for (int c = 0; c < 2; c++) send_to(fds[c], model);
+            for (int c = 0; c < 2; c++) CHECK(receive_from(fds[c]) == expected);
+        }
+    }
+    for (int c = 0; c < 2; c++) close(fds[c]);
+}
+
+static void more(void) {
+    uint32_t threads;
+    lumen_config config;
+    lumen_server *server = start_one(&config, &threads);
+    struct lm_shared *shared = &server->shared;
+    const uint32_t blocks = shared->stats.header->block_count, most = shared->thread_count;
+    lumen_info info;
+    CHECK(most == usable() && server->thread_total == 1 &&
+          !lm_worker_is_there(shared->workers + 1));
+    const uint32_t running = check_threads();
+    for (int round = 0; round < 3; round++) {
+        config.thread_count = 2;
+        CHECK_AT("%s", lm_error_last());
+        CHECK(lumen_change_workers(server, &config) == 0);
+        is_in_force(server, &config);
+        CHECK(lumen_get_info(server, &info) == 0);
+        CHECK(info.worker_cpus[1] == (shared->workers[1].pinned ? shared->workers[1].cpu : -1));
+        /* They share the cores with the I/O thread from now on. */
+        CHECK((lm_load_relaxed_u32(&shared->io_shares_cores) != 0) == (usable() == 2));
+        CHECK(shared->stats.header->block_count == blocks + 1);
+        CHECK(server->thread_total == 2 && check_threads() == running + 1);
+        each_answers(server, 0, 3);
+        config.thread_count = 1;
+        CHECK(lumen_change_workers(server, &config) == 0);
+        is_in_force(server, &config);
+        CHECK(!lm_load_relaxed_u32(&shared->io_shares_cores));
+    }
+    config.thread_count = most + 1;
+    says(lumen_change_workers(server, &config), LUMEN_E_UNSUPPORTED, "expected at most");
+    lumen_stop(server, 0);
+    while (lumen_wait(server, 1000) == LUMEN_E_AGAIN) continue;
+    config.thread_count = 2;
+    CHECK(lumen_change_workers(server, &config) == LUMEN_E_STATE);
+    lumen_close(server);
+    CHECK(check_threads_become(threads));
+}
+
+/* A model that was there, one that came before the second worker and one that comes after it; one
+ * that has gone by then. */
+static void more_while_models_come(void) {
+    uint32_t threads, index;
+    lumen_config config;
+    lumen_server *server = start_one(&config, &threads);
+    lumen_model_config second = model_of("second", 1), third = model_of("third", 2);
+    lumen_model_config fourth = model_of("fourth", 1);
+    second.batch_size = fourth.batch_size = 4;
+    CHECK(lumen_load_model(server, &second, 0, &index) == 0 && index == 1);
+    CHECK(lumen_load_model(server, &third, 0, &index) == 0 && index == 2);
+    CHECK(lumen_unload_model(server, "third") == 0);
+    config.thread_count = 2;
+    CHECK(lumen_change_workers(server, &config) == 0);
+    CHECK(lumen_load_model(server, &fourth, 0, &index) == 0);
+    each_answers(server, 0, 3);
+    each_answers(server, server->numbers[1], -3);
+    each_answers(server, server->numbers[index], -3);
+    CHECK(lumen_settle(server, 20000) == 0); /* what went has been freed */
+    lumen_close(server);
+    CHECK(check_threads_become(threads));
 }
 
 int main(void) {
@@ -144,8 +245,13 @@ int main(void) {
     make_graphs();
     refused();
     workers_alone();
-    under_load(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, &random);
-    under_load(LUMEN_QUEUE_AUTO, LUMEN_ALLOCATOR_STANDARD, &random);
+    if (usable() > 1) {
+        more();
+        more_while_models_come();
+        under_load(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1, &random);
+    }
+    under_load(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 2, &random);
+    under_load(LUMEN_QUEUE_AUTO, LUMEN_ALLOCATOR_STANDARD, 2, &random);
     check_watchdog(0, "");
     return check_finish("test_workers");
 }

@@ -215,11 +215,11 @@ static void open_shared(struct lm_shared *shared) {
     shared->default_timeout_ns = sim_plan.default_timeout_ns;
     shared->ios = ios;
     shared->io_count = sim_plan.io_count;
-    shared->io_shares_cores = sim_plan.io_shares_cores;
+    lm_store_relaxed_u32(&shared->io_shares_cores, sim_plan.io_shares_cores);
     shared->unparked_max = sim_plan.unparked_max;
     shared->workers = workers;
     bool is_inline = shared->config.queue_type == LUMEN_QUEUE_INLINE;
-    shared->thread_count = is_inline ? 0 : sim_plan.worker_count;
+    shared->thread_count = shared->active_count = is_inline ? 0 : sim_plan.worker_count;
     shared->worker_count =
         shared->thread_count + (is_inline || sim_plan.own ? shared->io_count : 0);
     shared->bulk.answerers = shared->worker_count;
@@ -271,8 +271,10 @@ void engine_open(void) {
     }
     SIM_CHECK(lm_request_lists_open(&sim_models, NULL) == 0, "lists");
     for (uint32_t i = 0; i < shared->io_count; i++) open_io(i, classes, class_count);
-    for (uint32_t n = 0; n < shared->node_count; n++)
-        SIM_CHECK(lm_node_open(&shared->nodes[n], &shared->config, slots) == 0, "queue");
+    for (uint32_t n = 0; n < shared->node_count; n++) {
+        struct lm_node *node = &shared->nodes[n];
+        SIM_CHECK(lm_node_open(node, &shared->config, node->thread_count, slots) == 0, "queue");
+    }
 }
 
 void engine_start(void) {

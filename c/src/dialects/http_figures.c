@@ -49,6 +49,7 @@ static void sum(const struct lm_shared *shared, uint32_t model, struct figures *
         add_total(figures, stats, model);
     }
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
+        if (!lm_worker_is_there(&shared->workers[w])) continue;
         const struct lm_stats_block *stats = shared->workers[w].stats;
         figures->answered += lm_load_relaxed_u64(&stats->models[model].worker.model_ok);
         figures->failed += lm_load_relaxed_u64(&stats->models[model].worker.model_failed);

@@ -19,6 +19,7 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
     const uint32_t model = served->index;
     *stats = (struct lm_oip_model_stats){.name = served->base, .version = served->version};
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
+        if (!lm_worker_is_there(&shared->workers[w])) continue;
         const struct lm_worker_model_counters *from =
             &shared->workers[w].stats->models[model].worker;
         /* relaxed: counters of another thread */
@@ -68,6 +69,7 @@ static void add_steps(const struct lm_io *io, const struct lm_model *served,
         for (uint32_t s = 0; s < ensemble->steps->count; s++)
             times += ensemble->steps->steps[s].model->index == served->index;
         for (uint32_t w = 0; times && w < shared->bulk.answerers; w++) {
+            if (!lm_worker_is_there(&shared->workers[w])) continue;
             const struct lm_worker_model_counters *from =
                 &shared->workers[w].stats->models[ensemble->index].worker;
             /* relaxed: counters of another thread, all of them */

@@ -13,7 +13,8 @@ static int open_line(struct lm_node *node, struct lm_line *line, const lumen_con
     return code;
 }
 
-int lm_node_open(struct lm_node *node, const lumen_config *config, uint32_t slots) {
+int lm_node_open(struct lm_node *node, const lumen_config *config, uint32_t workers,
+                 uint32_t slots) {
     node->queue_capacity = config->queue_capacity;
     while (node->queue_capacity < slots) node->queue_capacity *= 2; /* a push never fails */
     lm_waitset_init(&node->waitset);
@@ -21,7 +22,7 @@ int lm_node_open(struct lm_node *node, const lumen_config *config, uint32_t slot
     lm_waitset_init(&node->resting);
     /* relaxed: no thread runs yet */
     lm_store_relaxed_u64(&node->line, (uintptr_t)&node->lines[0]);
-    return open_line(node, &node->lines[0], config, node->thread_count, 0);
+    return open_line(node, &node->lines[0], config, workers, 0);
 }
 
 static struct lm_line *other_line(struct lm_node *node) {

@@ -40,8 +40,8 @@ struct lm_line {
 struct lm_node {
     uint32_t index;
     uint32_t io_count;     /* its I/O threads */
-    uint32_t worker_count; /* its workers that run models: */
-    uint32_t thread_count; /* threads, and those of its I/O threads */
+    uint32_t worker_count; /* its workers that run models, or may: */
+    uint32_t thread_count; /* places for threads, and those of its I/O threads */
     int32_t memory;        /* the kernel's number of the node that its memory is on; -1: of any */
     const struct lm_cpu_set *cpus; /* where its threads stay that have no core; NULL: anywhere */
     uint32_t queue_capacity;
@@ -57,9 +57,10 @@ struct lm_node {
 /* What threads of one node write is on no line with what those of another do. */
 _Static_assert(sizeof(struct lm_node) % LM_CACHE_LINE == 0, "nodes share no line");
 
-/* Control thread, before the node's threads start: opens the first line, with a place for each of
- * `slots` slots, and the waitsets. Returns 0 or LUMEN_E_*. */
-int lm_node_open(struct lm_node *node, const lumen_config *config, uint32_t slots);
+/* Control thread, before the node's threads start: opens the first line, for so many workers, with
+ * a place for each of `slots` slots, and the waitsets. Returns 0 or LUMEN_E_*. */
+int lm_node_open(struct lm_node *node, const lumen_config *config, uint32_t workers,
+                 uint32_t slots);
 /* Control thread: opens the line that is not in force, for so many workers. Nobody has it: its last
  * worker has left it. Returns 0 or LUMEN_E_*. */
 int lm_node_open_line(struct lm_node *node, const lumen_config *config, uint32_t workers);

@@ -38,7 +38,8 @@ void lm_rest(struct lm_io *io, uint64_t woke_ns) {
     bool turned_away = io->turned_away;
     io->turned_away = false;
     io->unseen_ns = 0;
-    if (turned_away && io->shared->io_shares_cores) {
+    /* relaxed: guards nothing */
+    if (turned_away && lm_load_relaxed_u32(&io->shared->io_shares_cores)) {
         make_room(io, woke_ns);
         return;
     }

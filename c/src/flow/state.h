@@ -1,5 +1,4 @@
-/* state.h: the state of one I/O thread, and what all threads share. Functions that change it are in
- * the files above: each says which thread calls it. */
+/* state.h: the state of one I/O thread, and what all share; whose thread writes, its files say. */
 #ifndef LM_FLOW_STATE_H
 #define LM_FLOW_STATE_H
 
@@ -49,8 +48,10 @@ struct lm_shared {
     uint32_t node_count, io_count;
     struct lm_io *ios;
     struct lm_worker *workers;
-    uint32_t worker_count; /* all that run models */
-    uint32_t thread_count; /* of them, the first: threads; the others are each an I/O thread's */
+    uint32_t worker_count; /* all that run models, or may */
+    uint32_t
+        thread_count; /* of them, the first: places for threads; others: each an I/O thread's */
+    uint32_t active_count; /* control thread: of the places, the first, whose threads are to work */
     struct lm_bulk bulk;   /* the threads for many texts, which are workers behind these */
     struct lm_shadow_jobs shadows; /* requests that another version runs, after their answer */
     struct lm_run_arenas run_arenas;
@@ -79,13 +80,13 @@ struct lm_shared {
     uint64_t default_timeout_ns;            /* 0: none */
     lm_atomic_u64 queued[LUMEN_MODELS_MAX]; /* for a worker, of models with max_queued */
     struct lm_load_meter load;
-    uint32_t real_time;   /* priority of the threads; 0: they are ordinary */
-    bool io_shares_cores; /* with workers, over which it has priority */
-    bool traced;          /* workers record a row per request */
+    uint32_t real_time; /* priority of the threads; 0: they are ordinary */
+    bool traced;        /* workers record a row per request */
     struct lm_sampling sampling;
-    bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
-    uint64_t io_poll_ns;   /* how long an I/O thread looks for completions before it sleeps */
-    uint32_t unparked_max; /* per I/O thread; 0: there are descriptors enough */
+    bool access_logged;            /* so do I/O threads, with who asked and why not; access_log.h */
+    lm_atomic_u32 io_shares_cores; /* 1: with workers, over which it has priority */
+    lm_atomic_u64 io_poll_ns; /* how long an I/O thread looks for completions before it sleeps */
+    uint32_t unparked_max;    /* per I/O thread; 0: there are descriptors enough */
     struct lm_stats stats;
     lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */
     lm_atomic_u64 drain_until_ns; /* valid once phase is draining */
@@ -101,9 +102,9 @@ static inline bool lm_shared_is_leaving(const struct lm_shared *shared) {
     return lm_load_relaxed_u32(&shared->phase) != LM_PHASE_RUNNING; /* relaxed: guards nothing */
 }
 
-/* How many Runs may go on at once. */
+/* Control thread: how many Runs may go on at once. */
 static inline uint32_t lm_shared_parallel(const struct lm_shared *shared) {
-    return shared->thread_count ? shared->thread_count : shared->worker_count;
+    return shared->thread_count ? shared->active_count : shared->worker_count;
 }
 
 struct lm_list {

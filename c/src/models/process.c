@@ -66,22 +66,21 @@ uint64_t lm_process_signature(const struct lm_model *model) {
 /* ---- opening ---- */
 
 int lm_process_open(struct lm_process **process_out, struct lm_common_memory *common,
-                    const struct lm_model *model, uint32_t workers, uint64_t hang_ns,
-                    uint64_t key) {
+                    const struct lm_model *model, uint32_t boxes, uint64_t hang_ns, uint64_t key) {
     *process_out = NULL;
     struct lm_process *process = aligned_alloc(LM_CACHE_LINE, sizeof *process);
     if (!process) return lm_error(LUMEN_E_NOMEM, "no memory for the process of a model");
     memset(process, 0, sizeof *process);
     process->key = key;
     process->common = common;
-    process->box_count = workers;
+    process->box_count = boxes;
     process->hang_ns = hang_ns;
     lm_store_relaxed_u64(&process->word, 1u << WAITING_BITS); /* relaxed: no other thread yet */
-    process->copies = calloc(workers, sizeof *process->copies);
+    process->copies = calloc(boxes, sizeof *process->copies);
     int code = process->copies
-                   ? lm_common_memory_take(
-                         common, &process->memory,
-                         sizeof(struct lm_boxes) + workers * sizeof(struct lm_box), LUMEN_HUGE_NONE)
+                   ? lm_common_memory_take(common, &process->memory,
+                                           sizeof(struct lm_boxes) + boxes * sizeof(struct lm_box),
+                                           LUMEN_HUGE_NONE)
                    : lm_error(LUMEN_E_NOMEM, "no memory for the process of a model");
     if (code) {
         free(process->copies);
@@ -181,6 +180,21 @@ static bool is_up(const struct lm_process *process, uint32_t number) {
 
 bool lm_process_is_up(const struct lm_process *process) {
     return is_up(process, lm_process_number(process));
+}
+
+void lm_process_want(struct lm_process *process, uint32_t workers) {
+    process->wanted = workers;
+    lm_store_relaxed_u32(&process->boxes->refused, 0); /* relaxed, both: numbers alone */
+    lm_store_relaxed_u32(&process->boxes->wanted, workers);
+    lm_box_wake(&process->boxes->wanted);
+}
+
+int lm_process_serves(const struct lm_process *process, uint32_t workers) {
+    const struct lm_boxes *boxes = process->boxes;
+    if (!lm_process_is_up(process)) return 0;
+    if (lm_load_acquire_u32(&boxes->served) >= workers) return 0; /* as J17 */
+    /* relaxed: a number alone */
+    return lm_load_relaxed_u32(&boxes->refused) < workers ? LUMEN_E_AGAIN : LUMEN_E_MODEL;
 }
 
 const char *lm_process_why(const struct lm_process *process, const char *model, char *text,
@@ -312,7 +326,8 @@ int lm_process_run(struct lm_process *process, uint32_t worker, int32_t cpu,
     uint64_t word = lm_add_seq_cst_u64(&process->word, 1);
     uint32_t number = (uint32_t)(word >> WAITING_BITS);
     bool answered = false;
-    if (is_up(process, number)) {
+    /* J17: acquire: the box's thread; pairs with J16 in models/process_serve.c */
+    if (is_up(process, number) && worker < lm_load_acquire_u32(&process->boxes->served)) {
         uint32_t request = lm_load_relaxed_u32(&box->asked) + 1; /* relaxed: own word */
         ask(process, box, cpu, &tensors, sizes, request);
         answered = wait_for_answer(process, box, request, number);

@@ -30,9 +30,12 @@ struct lm_box {
 
 struct lm_boxes {
     lm_atomic_u32 ready;   /* the number of the process that takes requests */
+    lm_atomic_u32 served;  /* boxes, the first, that it serves: written before `ready`, and later */
+    lm_atomic_u32 wanted;  /* so many are to be; the process sleeps on it */
+    lm_atomic_u32 refused; /* it has found that it cannot serve so many */
     uint64_t signature;    /* of the tensors, as the server read them */
     uint64_t warm_ns;      /* of a Run of the largest row, once it was warm; before `ready` */
-    struct lm_box boxes[]; /* one per worker */
+    struct lm_box boxes[]; /* one per worker that may come */
 };
 
 struct lm_process {
@@ -42,6 +45,7 @@ struct lm_process {
     struct lm_mapping memory;
     struct lm_boxes *boxes;
     uint32_t box_count;
+    uint32_t wanted;           /* control thread: boxes that are to be served */
     struct lm_mapping *copies; /* by box: of tensors that lie elsewhere; its worker's, as needed */
     uint64_t hang_ns;          /* a Run that takes longer ends the process; 0: none does */
     /* The number of the process, from 1 on, above 16 bits that count the workers that wait for it.
@@ -53,9 +57,15 @@ struct lm_process {
     struct lm_process_room rooms[LM_NODES_MAX]; /* of each node's workers */
 };
 
-/* A box for each worker, and a key. Returns 0 or LUMEN_E_*. */
+/* A box for each worker that may come, and a key. Returns 0 or LUMEN_E_*. */
 int lm_process_open(struct lm_process **process_out, struct lm_common_memory *common,
-                    const struct lm_model *model, uint32_t workers, uint64_t hang_ns, uint64_t key);
+                    const struct lm_model *model, uint32_t boxes, uint64_t hang_ns, uint64_t key);
+/* Control thread: so many workers are to be served, by a process that comes, or by this one soon.
+ */
+void lm_process_want(struct lm_process *process, uint32_t workers);
+/* Whether it does, or there is none that could. LUMEN_E_AGAIN: not yet; LUMEN_E_MODEL: it cannot.
+ */
+int lm_process_serves(const struct lm_process *process, uint32_t workers);
 /* No thread uses it any more, and none is being started but by one that ends with the server. Ends
  * the process, which its parent reaps: the memory may be somebody else's next. NULL is allowed. */
 void lm_process_close(struct lm_process *process);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -27,9 +28,9 @@ struct serving {
     struct lm_ort ort;
     struct lm_model model;
     struct lm_boxes *boxes;
-    uint64_t memory_at_rest; /* that only this process has, in bytes, when it was ready */
+    lm_atomic_u64 memory_at_rest; /* that only this process has, in bytes, when it was ready */
     uint32_t number;
-    lm_atomic_u32 is_open; /* 1: the model is there, and its threads may warm it up */
+    uint32_t first_count; /* threads with which it is ready */
     lm_atomic_u64 threads_ready;
 };
 
@@ -63,7 +64,7 @@ static uint64_t private_memory(void) {
 static bool has_leaked(const struct serving *serving) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
-    uint64_t rest = serving->memory_at_rest;
+    uint64_t rest = lm_load_relaxed_u64(&serving->memory_at_rest); /* relaxed: a bound */
     return limit.rlim_cur > rest && private_memory() > rest + (limit.rlim_cur - rest) / 2;
 }
 
@@ -185,16 +186,16 @@ static void *serve(void *argument) {
     char name[16];
     snprintf(name, sizeof name, "lumen-m/%u", runner->index);
     pthread_setname_np(pthread_self(), name);
-    /* J14: acquire: the model; pairs with J15 */
-    while (!lm_load_acquire_u32(&serving->is_open)) lm_box_sleep(&serving->is_open, 0, 0);
     if (serving->ort.flush_denormals) (void)lm_processor_flush_denormals();
     /* A process that ended has left a request behind, which its worker has given up. */
     uint32_t seen = lm_load_acquire_u32(&box->asked), asked; /* as J12 */
     if (!runner->is_warm) warm(runner);
-    /* J13: acq_rel: what the other threads wrote; pairs with J13 */
-    if (lm_add_acq_rel_u64(&serving->threads_ready, 1) + 1 == serving->model.session_count) {
-        serving->memory_at_rest = private_memory();
-        /* J8: release: all boxes are served; pairs with J7 in models/process.c */
+    /* J13: acq_rel: what the other threads wrote; pairs with J13, and J14 */
+    if (lm_add_acq_rel_u64(&serving->threads_ready, 1) + 1 == serving->first_count) {
+        /* relaxed, both: a bound; shown by J8 */
+        lm_store_relaxed_u64(&serving->memory_at_rest, private_memory());
+        lm_store_relaxed_u32(&serving->boxes->served, serving->first_count);
+        /* J8: release: these boxes are served; pairs with J7 in models/process.c */
         lm_store_release_u32(&serving->boxes->ready, serving->number);
     }
     for (;;) {
@@ -228,39 +229,117 @@ static int open_all(struct serving *serving, const lumen_process *place, const c
     return code;
 }
 
+static int start_thread(struct serving *serving, uint32_t index, bool is_warm) {
+    pthread_t thread;
+    struct runner *runner =
+        aligned_alloc(LM_CACHE_LINE, lm_align_up(sizeof *runner, LM_CACHE_LINE));
+    if (!runner) return lm_error(LUMEN_E_NOMEM, "no memory for the threads of a model");
+    *runner = (struct runner){.serving = serving,
+                              .box = &serving->boxes->boxes[index],
+                              .index = index,
+                              .cpu = -1,
+                              .is_warm = is_warm};
+    int refused = pthread_create(&thread, NULL, serve, runner);
+    return refused ? lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread") : 0;
+}
+
+/* What opens the model, and where it is to be gentle runs it once: then a thread of its own, since
+ * an ordinary user's thread that has stepped down stays there, and so do those that it starts. */
+struct opening {
+    struct serving *serving;
+    const lumen_process *place;
+    const char *ort_library;
+    const lumen_model_config *config;
+    bool gently;
+    int code;
+    char error[768];
+};
+
+static void *open_there(void *argument) {
+    struct opening *opening = argument;
+    struct serving *serving = opening->serving;
+    const struct sched_param none = {0};
+    if (opening->gently) (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    opening->code = open_all(serving, opening->place, opening->ort_library, opening->config);
+    if (opening->code) snprintf(opening->error, sizeof opening->error, "%s", lm_error_last());
+    if (opening->code || !opening->gently) return NULL;
+    if (serving->ort.flush_denormals) (void)lm_processor_flush_denormals();
+    for (uint32_t w = 0; w < opening->place->workers; w++) {
+        struct runner runner = {.serving = serving, .index = w};
+        warm(&runner);
+    }
+    return NULL;
+}
+
+static int open_model(struct opening *opening) {
+    pthread_t thread;
+    int refused = opening->gently ? pthread_create(&thread, NULL, open_there, opening) : 0;
+    if (refused) return lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread");
+    if (opening->gently) {
+        pthread_join(thread, NULL);
+    } else {
+        (void)open_there(opening);
+    }
+    return opening->code ? lm_error(opening->code, "%s", opening->error) : 0;
+}
+
+/* ---- more workers ---- */
+
+/* A thread for one box more. */
+static int serve_another(struct serving *serving, uint32_t index) {
+    struct runner runner = {.serving = serving, .index = index};
+    int code = lm_model_open_session(&serving->model, &serving->ort, 0, index);
+    if (code) return code;
+    warm(&runner);
+    code = start_thread(serving, index, true);
+    /* J14: acquire: what the thread found in its box; pairs with J13 */
+    while (!code && lm_load_acquire_u64(&serving->threads_ready) <= index)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (code) return code;
+    lm_store_relaxed_u64(&serving->memory_at_rest, private_memory()); /* relaxed: a bound */
+    /* J16: release: the box is served; pairs with J17 in models/process.c */
+    lm_store_release_u32(&serving->boxes->served, index + 1);
+    return 0;
+}
+
+/* Sleeps until the server has more workers. */
+static void follow_workers(struct serving *serving) {
+    struct lm_boxes *boxes = serving->boxes;
+    if (serving->ort.flush_denormals) (void)lm_processor_flush_denormals();
+    for (uint32_t served = serving->first_count;;) {
+        uint32_t wanted = lm_load_relaxed_u32(&boxes->wanted); /* relaxed: a number alone */
+        int code = served < wanted ? serve_another(serving, served) : 0;
+        if (!code && served < wanted) {
+            served++;
+            continue;
+        }
+        if (code) {
+            fprintf(stderr, "The process of model %s cannot serve %u workers: %s\n",
+                    serving->model.name, wanted, lm_error_last());
+            lm_store_relaxed_u32(&boxes->refused, wanted); /* relaxed: a number alone */
+        }
+        lm_box_sleep(&boxes->wanted, wanted, 0);
+    }
+}
+
 int lm_process_serve(const lumen_process *place, const char *ort_library,
                      const lumen_model_config *config) {
     static struct serving serving; /* until the end of the process */
-    const struct sched_param none = {0};
-    /* ONNX Runtime's own threads run with the model: they are no loader's. */
-    const bool gently = place->gently && config->intra_op_threads <= 1;
-    struct runner *runners =
-        aligned_alloc(LM_CACHE_LINE, lm_align_up(place->workers * sizeof *runners, LM_CACHE_LINE));
-    if (!runners) return lm_error(LUMEN_E_NOMEM, "no memory for the threads of a model");
-    memset(runners, 0, place->workers * sizeof *runners);
+    struct opening opening = {.serving = &serving,
+                              .place = place,
+                              .ort_library = ort_library,
+                              .config = config,
+                              /* ONNX Runtime's own threads run with the model: no loader's. */
+                              .gently = place->gently && config->intra_op_threads <= 1};
     int code = lm_common_memory_join(&serving.common, place->fd, place->bytes);
     if (code) return code;
     serving.boxes = (struct lm_boxes *)(void *)(serving.common.base + place->at);
     serving.number = place->number;
-    /* Before this thread steps down: those that it starts then would do so too, and an ordinary
-     * user's thread stays there. */
-    for (uint32_t w = 0; w < place->workers; w++) {
-        pthread_t thread;
-        runners[w] = (struct runner){
-            .serving = &serving, .box = &serving.boxes->boxes[w], .index = w, .cpu = -1};
-        int refused = pthread_create(&thread, NULL, serve, &runners[w]);
-        if (refused) return lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread");
-    }
-    if (gently) (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
-    code = open_all(&serving, place, ort_library, config);
+    serving.first_count = place->workers;
+    code = open_model(&opening);
+    for (uint32_t w = 0; !code && w < place->workers; w++)
+        code = start_thread(&serving, w, opening.gently);
     if (code) return code;
-    if (gently && serving.ort.flush_denormals) (void)lm_processor_flush_denormals();
-    for (uint32_t w = 0; gently && w < place->workers; w++) {
-        warm(&runners[w]);
-        runners[w].is_warm = true;
-    }
-    /* J15: release: the model; pairs with J14 */
-    lm_store_release_u32(&serving.is_open, 1);
-    lm_box_wake(&serving.is_open);
-    for (;;) pause();
+    follow_workers(&serving);
+    return 0;
 }

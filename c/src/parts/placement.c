@@ -258,6 +258,17 @@ static void seat(const struct lm_placement *placement, const uint32_t *held, boo
     }
 }
 
+/* Workers that may come later, on the cores that have none, which the affinity mask allows: what a
+ * cgroup pays for may change. With several nodes the number stays. */
+static void seat_spare(struct lm_placement *placement, bool pinned) {
+    const struct lm_placement_node *node = &placement->nodes[0];
+    const uint32_t first = placement->worker_count;
+    if (first == 0 || placement->node_count > 1) return;
+    for (uint32_t w = first; w < node->core_count; w++)
+        placement->workers[w] = (struct lm_place){pinned ? node->cores[w] : -1, 0};
+    if (node->core_count > first) placement->spare_count = node->core_count - first;
+}
+
 static uint32_t at_most(uint32_t number, uint32_t most) {
     return number < most ? number : most;
 }
@@ -305,6 +316,7 @@ int lm_placement_plan(const struct lm_machine *machine, const struct lm_placemen
         placement->nodes[n].worker_count = placement->worker_count ? held[n] : 0;
     if (placement->worker_count)
         seat(placement, held, known && fits && workers <= paid, placement->workers);
+    seat_spare(placement, known && workers <= paid);
     placement->io_count = wish->io_count;
     if (placement->io_count == 0) return 0;
     fits = spread(placement, placement->io_count, held);

@@ -47,6 +47,7 @@ struct lm_placement {
     uint32_t node_count;
     struct lm_placement_node nodes[LM_NODES_MAX];
     uint32_t worker_count;
+    uint32_t spare_count; /* behind these: the cores of workers that may come later */
     struct lm_place workers[LUMEN_WORKERS_MAX]; /* those of a node one behind the other */
     uint32_t io_count;
     struct lm_place ios[LUMEN_IO_THREADS_MAX]; /* likewise */

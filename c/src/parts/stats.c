@@ -85,13 +85,18 @@ static size_t used_bytes(uint32_t model_count) {
 
 /* Takes the pages of the models from `first` on, of the first one also what comes before them:
  * later there may be none left, and that would end the process. Returns 0 or an errno. */
+static int hold_block(int fd, const lumen_stats_header *layout, uint32_t index, uint32_t first,
+                      uint32_t count) {
+    uint64_t block = layout->blocks_offset + (uint64_t)index * layout->block_bytes;
+    uint64_t at = block + (first ? used_bytes(first) : 0);
+    return posix_fallocate(fd, (off_t)at, (off_t)(block + used_bytes(count) - at));
+}
+
+/* The same of all blocks. */
 static int hold_pages(int fd, const lumen_stats_header *layout, uint32_t first, uint32_t count) {
     int refused = first ? 0 : posix_fallocate(fd, 0, (off_t)layout->blocks_offset);
-    for (uint32_t b = 0; !refused && b < layout->block_count; b++) {
-        uint64_t block = layout->blocks_offset + (uint64_t)b * layout->block_bytes;
-        uint64_t at = block + (first ? used_bytes(first) : 0);
-        refused = posix_fallocate(fd, (off_t)at, (off_t)(block + used_bytes(count) - at));
-    }
+    for (uint32_t b = 0; !refused && b < layout->block_count; b++)
+        refused = hold_block(fd, layout, b, first, count);
     return refused;
 }
 
@@ -186,14 +191,12 @@ static void write_name(struct lm_stats *stats, uint64_t models_offset, uint32_t 
     memcpy(name_at(stats, models_offset, model), name, strnlen(name, LM_NAME_BYTES_MAX - 1));
 }
 
-static void name_blocks(struct lm_stats *stats, uint32_t block_count) {
-    for (uint32_t b = 0; b < block_count; b++) {
-        int is_io = b < stats->io_count;
-        block_at(stats, b)->head =
-            (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
-                                .index = (uint16_t)(is_io ? b : b - stats->io_count),
-                                .cpu = -1};
-    }
+static void name_block(struct lm_stats *stats, uint32_t at) {
+    int is_io = at < stats->io_count;
+    block_at(stats, at)->head =
+        (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
+                            .index = (uint16_t)(is_io ? at : at - stats->io_count),
+                            .cpu = -1};
 }
 
 /* Adds to the layout what every header has; the magic last: a reader that finds it finds all. */
@@ -223,7 +226,7 @@ static void write_header(struct lm_stats *stats, const lumen_stats_header *layou
 }
 
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
-                  const char *const *model_names, uint32_t model_count) {
+                  uint32_t later_count, const char *const *model_names, uint32_t model_count) {
     *stats = (struct lm_stats){.fd = -1};
     lumen_stats_header layout = {.port = port,
                                  .block_count = io_count + worker_count,
@@ -236,7 +239,8 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     layout.experts_offset = layout.models_offset + LUMEN_MODELS_MAX * LM_NAME_BYTES_MAX;
     layout.blocks_offset = lm_align_up(
         layout.experts_offset + sizeof(uint32_t[LUMEN_MODELS_MAX][LUMEN_EXPERTS_MAX]), 4096);
-    layout.file_bytes = layout.blocks_offset + (uint64_t)layout.block_count * layout.block_bytes;
+    layout.file_bytes =
+        layout.blocks_offset + ((uint64_t)layout.block_count + later_count) * layout.block_bytes;
     int code = map_file(stats, &layout);
     if (code) return code;
     stats->io_count = io_count;
@@ -246,8 +250,26 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     memcpy((uint8_t *)stats->memory.base + layout.fields_offset, fields, sizeof fields);
     for (uint32_t m = 0; m < model_count; m++)
         write_name(stats, layout.models_offset, m, model_names[m]);
-    name_blocks(stats, layout.block_count);
+    for (uint32_t b = 0; b < layout.block_count; b++) name_block(stats, b);
     write_header(stats, &layout);
+    return 0;
+}
+
+int lm_stats_add_worker(struct lm_stats *stats, uint32_t index, struct lm_stats_block **block_out) {
+    lumen_stats_header *header = stats->header;
+    const uint32_t at = header->block_count;
+    LM_ASSERT(header->blocks_offset + (at + 1ull) * header->block_bytes <= header->file_bytes);
+    int refused = stats->fd < 0 ? 0 : hold_block(stats->fd, header, at, 0, header->model_count);
+    if (refused)
+        return lm_error_errno(LUMEN_E_NOMEM, refused,
+                              "no room for the statistics of another worker in %s",
+                              stats->path[0] ? stats->path : "memory");
+    name_block(stats, at);
+    *block_out = block_at(stats, at);
+    (*block_out)->head.index = (uint16_t)index;
+    /* M3: release: a reader that counts the block finds its role; pairs with M2 in
+     * lumen_uring/ring/stats.py */
+    lm_plain_store_release_u32(&header->block_count, at + 1);
     return 0;
 }
 

@@ -25,6 +25,7 @@ static void find_parts(const struct lm_model_set *set, bool *is_part) {
 static uint64_t last_ms(const lumen_server *server, const struct lm_model *model) {
     uint64_t last = model->loaded_ms;
     for (uint32_t w = 0; w < server->shared.bulk.answerers; w++) {
+        if (!lm_worker_is_there(&server->workers[w])) continue;
         const struct lm_model_row *row = &server->workers[w].stats->models[model->index];
         const uint64_t now = lm_load_relaxed_u64(&row->worker.model_last_ms); /* relaxed: a gauge */
         if (now > last) last = now;

@@ -42,6 +42,7 @@ static int hold_for_threads(lumen_server *server, struct lm_model *model) {
     for (uint32_t i = 0; !code && i < shared->io_count; i++)
         code = lm_io_model_open(&shared->ios[i], model);
     for (uint32_t w = 0; !code && w < shared->worker_count; w++) {
+        if (!lm_worker_is_there(&shared->workers[w])) continue;
         lm_run_arena_enter(&shared->run_arenas, LM_RUN_ARENA_LOADER);
         code = lm_worker_take_model(&shared->workers[w], model, note, sizeof note);
         (void)lm_run_arena_leave();
@@ -111,47 +112,12 @@ static int prepare_aside(struct lm_loading *loading) {
     return loading->code ? lm_error(loading->code, "%s", loading->error) : 0;
 }
 
-/* ---- another set ---- */
-
-/* The set in force without the model of that index, and with `model`, if any. */
-static int make_set(lumen_server *server, uint32_t index, struct lm_model *model,
-                    struct lm_model_set **set_out) {
-    struct lm_shared *shared = &server->shared;
-    const struct lm_model_set *now = server->set;
-    struct lm_model_set *next = lm_server_new_set();
-    if (!next) return lm_error(LUMEN_E_NOMEM, "no memory for a set of models");
-    int code = 0;
-    if (model) model->sets++; /* the caller's */
-    for (uint32_t m = 0; m < now->count; m++) {
-        if (!code && now->models[m]->index != index) code = lm_model_set_add(next, now->models[m]);
-    }
-    if (!code && model) code = lm_model_set_add(next, model);
-    if (!code) code = lm_request_lists_open(next, now);
-    for (uint32_t i = 0; !code && i < shared->io_count; i++)
-        code = lm_request_lists_hold(next->lists, &shared->ios[i]);
-    if (!code) code = lm_server_describe_set(next);
-    if (!code) code = lm_server_document_set(server, next, now);
-    *set_out = next;
-    if (code) {
-        char reason[256];
-        snprintf(reason, sizeof reason, "%s", lm_error_last());
-        lm_server_close_set(server, next);
-        code = lm_error(code, "%s", reason);
-    }
-    if (model) model->sets--;
-    return code;
-}
-
-static void publish(lumen_server *server, struct lm_model_set *next) {
-    lm_server_bind_fallbacks(server, next);
-    server->set = next;
-    server->info.models = next->count;
-    lm_reload_publish_models(&server->shared, next);
-}
+/* ---- what was replaced ---- */
 
 void lm_server_reap(lumen_server *server) {
     struct lm_model_set *newer = server->set;
     bool any = false;
+    if (server->grows) return;
     while (newer->retired) {
         struct lm_model_set *old = newer->retired;
         if (!lm_reload_models_are_left(&server->shared, old) || lm_server_starts_process(old)) {
@@ -249,7 +215,7 @@ static int put_in_force(lumen_server *server, struct lm_loading *loading) {
     if (!code)
         code = lm_access_set_model(access, model->index, loading->config,
                                    loading->place.is_anothers ? NULL : access_before, lm_now_ns());
-    if (!code) code = make_set(server, model->index, model, &next);
+    if (!code) code = lm_server_make_set(server, model->index, model, &next);
     if (!code && (code = lm_server_take_place(server, &loading->place, model, access))) {
         model->sets++; /* the caller closes it */
         lm_server_close_set(server, next);
@@ -264,7 +230,7 @@ static int put_in_force(lumen_server *server, struct lm_loading *loading) {
     lm_budgets_name_model(&shared->budgets, model->index, model->name);
     name_experts(server, model);
     lm_reload_publish(shared, access); /* its rate, before its first request */
-    publish(server, next);
+    lm_server_publish_set(server, next);
     return 0;
 }
 
@@ -312,11 +278,11 @@ static int unload(lumen_server *server, const char *name) {
     const struct lm_model *model = lm_model_set_named(server->set, name);
     if (!model && !comes) return lm_error(LUMEN_E_INVALID, "no model '%s' is served", name);
     int code = model ? check_unused(server, model) : 0;
-    if (!code && model) code = make_set(server, model->index, NULL, &next);
+    if (!code && model) code = lm_server_make_set(server, model->index, NULL, &next);
     if (code) return code;
     if (comes) loading->is_called_off = true;
     if (!model) return 0;
-    publish(server, next);
+    lm_server_publish_set(server, next);
     lm_server_leave_place(server, model->index);
     return 0;
 }
@@ -331,7 +297,6 @@ int lumen_unload_model(lumen_server *server, const char *name) {
 /* ---- models that I/O threads run no more ---- */
 
 static bool tell_long_runs(lumen_server *server, char *text, size_t text_bytes) {
-    struct lm_model_set *next = NULL;
     size_t used = 0;
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
@@ -344,8 +309,7 @@ static bool tell_long_runs(lumen_server *server, char *text, size_t text_bytes) 
         used += bytes > 0 ? (size_t)bytes : 0;
         model->long_run_told = true;
     }
-    /* The same models, described anew. Without memory for that the old words stay. */
-    if (used && make_set(server, LUMEN_MODELS_MAX, NULL, &next) == 0) publish(server, next);
+    if (used) lm_server_describe_anew(server);
     return used > 0;
 }
 

@@ -76,6 +76,15 @@ static int open_on_nodes(lumen_server *server, struct lm_model *model, uint32_t 
     return 0;
 }
 
+static int open_sessions(lumen_server *server, struct lm_model *model, uint32_t first,
+                         uint32_t last) {
+    int code = 0;
+    if (has_copies(&server->shared)) return open_on_nodes(server, model, first, last);
+    for (uint32_t w = first; !code && w < last; w++)
+        code = lm_model_open_session(model, &server->shared.ort, 0, w);
+    return code;
+}
+
 int lm_server_copy_weights(lumen_server *server, struct lm_model *model) {
     if (!has_copies(&server->shared) || lm_model_is_virtual(model) || lm_runner_of(model)->is_apart)
         return 0;
@@ -101,10 +110,19 @@ int lm_server_open_io_sessions(lumen_server *server, struct lm_model *model) {
                    ? lm_engine_hold_runners(&model->engine, shared->worker_count)
                    : 0;
     if (code || lm_model_is_virtual(model) || !is_for_io(server, model)) return code;
-    if (has_copies(shared))
-        return open_on_nodes(server, model, model->session_count, shared->worker_count);
-    for (uint32_t w = model->session_count; !code && w < shared->worker_count; w++)
-        code = lm_model_open_session(model, &shared->ort, 0, w);
+    /* Without places for threads the first I/O thread has the first session. */
+    return open_sessions(server, model, shared->thread_count ? shared->thread_count : 1,
+                         shared->worker_count);
+}
+
+int lm_server_open_later_sessions(lumen_server *server, const struct lm_model_set *set,
+                                  uint32_t worker) {
+    int code = 0;
+    for (uint32_t m = 0; !code && m < set->count; m++) {
+        struct lm_model *model = set->models[m];
+        if (model->session_count > 0 && !model->sessions[worker])
+            code = open_sessions(server, model, worker, worker + 1);
+    }
     return code;
 }
 

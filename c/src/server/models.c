@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "dialects/http_documents.h"
+#include "flow/reload.h"
 #include "flow/request_lists.h"
 #include "flow/shared.h"
 #include "formats/describe.h"
@@ -93,7 +94,7 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
                          struct lm_parts *parts, struct lm_model **model_out) {
     struct lm_shared *shared = &server->shared;
     struct lm_model *model = zeroed(sizeof *model);
-    uint32_t sessions = shared->thread_count ? shared->thread_count : 1;
+    uint32_t sessions = server->thread_total ? server->thread_total : 1;
     *model_out = NULL;
     if (!model) return lm_error(LUMEN_E_NOMEM, "no memory for model '%s'", config->name);
     int code = config->upstream ? open_elsewhere(server, model, config, index)
@@ -187,4 +188,45 @@ int lm_server_document_set(const lumen_server *server, struct lm_model_set *set,
                                         .shares_memory = shared->config.shared_memory,
                                         .errands = shared->errands};
     return lm_http_documents_open(set, before, &http);
+}
+
+int lm_server_make_set(lumen_server *server, uint32_t index, struct lm_model *model,
+                       struct lm_model_set **set_out) {
+    struct lm_shared *shared = &server->shared;
+    const struct lm_model_set *now = server->set;
+    struct lm_model_set *next = lm_server_new_set();
+    if (!next) return lm_error(LUMEN_E_NOMEM, "no memory for a set of models");
+    int code = 0;
+    if (model) model->sets++; /* the caller's */
+    for (uint32_t m = 0; m < now->count; m++) {
+        if (!code && now->models[m]->index != index) code = lm_model_set_add(next, now->models[m]);
+    }
+    if (!code && model) code = lm_model_set_add(next, model);
+    if (!code) code = lm_request_lists_open(next, now);
+    for (uint32_t i = 0; !code && i < shared->io_count; i++)
+        code = lm_request_lists_hold(next->lists, &shared->ios[i]);
+    if (!code) code = lm_server_describe_set(next);
+    if (!code) code = lm_server_document_set(server, next, now);
+    *set_out = next;
+    if (code) {
+        char reason[256];
+        snprintf(reason, sizeof reason, "%s", lm_error_last());
+        lm_server_close_set(server, next);
+        code = lm_error(code, "%s", reason);
+    }
+    if (model) model->sets--;
+    return code;
+}
+
+void lm_server_publish_set(lumen_server *server, struct lm_model_set *next) {
+    lm_server_bind_fallbacks(server, next);
+    server->set = next;
+    server->info.models = next->count;
+    lm_reload_publish_models(&server->shared, next);
+}
+
+void lm_server_describe_anew(lumen_server *server) {
+    struct lm_model_set *next = NULL;
+    if (lm_server_make_set(server, LUMEN_MODELS_MAX, NULL, &next) == 0)
+        lm_server_publish_set(server, next);
 }

@@ -48,7 +48,7 @@ static void place_nodes(lumen_server *server) {
         struct lm_node *node = &shared->nodes[n];
         node->index = n;
         node->memory = plan->memory;
-        node->thread_count = plan->worker_count;
+        node->thread_count = plan->worker_count + placement->spare_count; /* of one node alone */
         node->cpus = placement->confined ? &plan->cpus : NULL;
         node->other_count = placement->node_count - 1;
         for (uint32_t o = 0; o < node->other_count; o++)
@@ -68,7 +68,9 @@ int lm_server_place_workers(lumen_server *server) {
     if (server->placement.note[0]) lm_server_note(server, server->placement.note);
     shared->ios = server->ios;
     shared->workers = server->workers;
-    shared->thread_count = server->placement.worker_count;
+    shared->active_count = server->placement.worker_count;
+    shared->thread_count = shared->active_count + server->placement.spare_count;
+    server->thread_total = shared->active_count;
     place_nodes(server);
     if (config->allocator_type == LUMEN_ALLOCATOR_ARENA &&
         lm_run_arenas_open(&shared->run_arenas, &shared->ort, LM_RUNNERS_MAX + 1)) {
@@ -199,6 +201,11 @@ static void place_workers(lumen_server *server) {
         struct lm_node *node = &shared->nodes[place->node];
         server->workers[w] =
             (struct lm_worker){.shared = shared, .node = node, .index = w, .cpu = place->cpu};
+        if (is_thread && w >= shared->active_count) {
+            /* relaxed, both: no other thread yet */
+            lm_store_relaxed_u32(&server->workers[w].presence, LM_WORKER_ABSENT);
+            lm_store_relaxed_u32(&server->workers[w].line_number, LM_NO_LINE);
+        }
         if (node->memory >= 0) lm_run_arenas_bind(&shared->run_arenas, w, node->memory);
     }
 }
@@ -210,10 +217,10 @@ static int place_bulk(lumen_server *server) {
     for (uint32_t m = 0; m < server->set->count; m++) any = any || server->set->models[m]->text;
     lm_waitset_init(&shared->bulk.waitset);
     shared->bulk.answerers = shared->worker_count;
-    if (!any || shared->thread_count == 0) return 0;
+    if (!any || shared->active_count == 0) return 0;
     int code = lm_mpmc_open(&shared->bulk.tokens, LM_BULK_TOKENS);
     if (code) return code;
-    shared->bulk.count = shared->thread_count;
+    shared->bulk.count = shared->active_count;
     shared->bulk.answerers += shared->bulk.count;
     for (uint32_t b = 0; b < shared->bulk.count; b++) {
         const uint32_t w = shared->worker_count + b;
@@ -226,9 +233,25 @@ static int place_bulk(lumen_server *server) {
     return 0;
 }
 
-static int place_threads(lumen_server *server, bool any_inline, bool all_inline) {
+/* An I/O thread that looks for work must not take a core on which a worker computes: where it
+ * shares one, it looks only while nothing is in flight. */
+void lm_server_share_cores(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     const lumen_config *config = &shared->config;
+    const uint32_t found = server->placement.core_count;
+    const bool any_inline = shared->worker_count > shared->thread_count;
+    uint32_t busy = shared->io_count + (server->all_inline ? 0 : shared->active_count);
+    bool polls = config->idle == LUMEN_IDLE_ADAPTIVE || config->idle == LUMEN_IDLE_SPIN;
+    bool may_poll = polls && (busy <= found || (any_inline && shared->io_count == 1));
+    uint64_t poll_ns = may_poll ? LM_IO_POLL_NS : 0;
+    if (config->busy_poll_us) poll_ns = config->busy_poll_us * 1000ull;
+    /* relaxed, both: guard nothing */
+    lm_store_relaxed_u32(&shared->io_shares_cores, busy > found && !server->all_inline);
+    lm_store_relaxed_u64(&shared->io_poll_ns, poll_ns);
+}
+
+static int place_threads(lumen_server *server, bool any_inline, bool all_inline) {
+    struct lm_shared *shared = &server->shared;
     const struct lm_placement *placement = &server->placement;
     struct lm_placement_wish wish;
     int code = plan_threads(server, &server->machine, all_inline, &wish, &server->placement);
@@ -240,22 +263,15 @@ static int place_threads(lumen_server *server, bool any_inline, bool all_inline)
         node->io_count = placement->nodes[n].io_count;
         node->worker_count = node->thread_count + (any_inline ? node->io_count : 0);
     }
-    uint32_t found = placement->core_count;
-    if (shared->thread_count > found)
+    if (shared->active_count > placement->core_count)
         lm_server_note(server, "more workers than cores: they are not pinned");
     place_workers(server);
     code = place_bulk(server);
     if (code) return code;
     for (uint32_t i = 0; i < shared->io_count; i++)
         memset(server->ios[i].listen_fds, -1, sizeof server->ios[i].listen_fds);
-    /* An I/O thread that looks for work must not take a core on which a worker computes: where it
-     * shares one, it looks only while nothing is in flight. */
-    uint32_t busy = all_inline ? shared->io_count : shared->io_count + shared->thread_count;
-    bool polls = config->idle == LUMEN_IDLE_ADAPTIVE || config->idle == LUMEN_IDLE_SPIN;
-    shared->io_shares_cores = busy > found && !all_inline;
-    bool may_poll = busy <= found || (any_inline && shared->io_count == 1);
-    if (may_poll && polls) shared->io_poll_ns = LM_IO_POLL_NS;
-    if (config->busy_poll_us) shared->io_poll_ns = config->busy_poll_us * 1000ull;
+    server->all_inline = all_inline;
+    lm_server_share_cores(server);
     return 0;
 }
 
@@ -342,7 +358,8 @@ int lm_server_open_nodes(lumen_server *server) {
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }
     for (uint32_t n = 0; !code && n < shared->node_count; n++)
-        code = lm_node_open(&shared->nodes[n], config, slots[n]);
+        code = lm_node_open(&shared->nodes[n], config, server->placement.nodes[n].worker_count,
+                            slots[n]);
     for (uint32_t m = 0; !code && m < server->set->count; m++) {
         struct lm_process *process = server->set->models[m]->process;
         if (process) code = lm_server_open_rooms(server, process);

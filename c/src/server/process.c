@@ -11,7 +11,10 @@
 #include "models/process_serve.h"
 #include "server/state.h"
 
-enum { BEGIN_MS = 10000 /* in which Python's main thread starts a process */ };
+enum {
+    BEGIN_MS = 10000, /* in which Python's main thread starts a process */
+    GROW_MS = 30000   /* in which a process opens the sessions of more workers */
+};
 
 /* Addresses, of which unused ones cost nothing: for arenas, batches and boxes. */
 static int open_common(lumen_server *server) {
@@ -59,9 +62,37 @@ int lm_server_isolate(lumen_server *server, struct lm_model *model,
                         model->name);
     }
     if (!shared->common) code = open_common(server);
-    return code ? code
-                : lm_process_open(&model->process, shared->common, model, shared->thread_count,
-                                  own_ns ? own_ns : shared->hang_ns, config->process_key);
+    if (!code)
+        code = lm_process_open(&model->process, shared->common, model, shared->thread_count,
+                               own_ns ? own_ns : shared->hang_ns, config->process_key);
+    if (!code) lm_process_want(model->process, server->thread_total);
+    return code;
+}
+
+/* ---- more workers ---- */
+
+void lm_server_want_of_processes(const struct lm_model_set *set, uint32_t workers) {
+    for (uint32_t m = 0; m < set->count; m++)
+        if (set->models[m]->process) lm_process_want(set->models[m]->process, workers);
+}
+
+int lm_server_await_processes(const struct lm_model_set *set, uint32_t workers) {
+    const uint64_t until_ns = lm_now_ns() + GROW_MS * 1000000ull;
+    for (uint32_t m = 0; m < set->count; m++) {
+        const struct lm_model *model = set->models[m];
+        int code = model->process ? lm_process_serves(model->process, workers) : 0;
+        for (; code == LUMEN_E_AGAIN && lm_now_ns() < until_ns;
+             code = lm_process_serves(model->process, workers))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if (code) {
+            return lm_error(
+                LUMEN_E_MODEL, "engine.thread_count cannot become %u: the process of model '%s' %s",
+                workers, model->name,
+                code == LUMEN_E_AGAIN ? "has not opened as many sessions in time"
+                                      : "cannot serve as many (its line in the log says why)");
+        }
+    }
+    return 0;
 }
 
 int lm_server_open_rooms(const lumen_server *server, struct lm_process *process) {
@@ -149,7 +180,7 @@ static int next(lumen_server *server, uint64_t key, lumen_process *process_out) 
                         .at = (uint64_t)((uint8_t *)process->boxes - shared->common->base),
                         .fd = shared->common->fd,
                         .number = number,
-                        .workers = process->box_count,
+                        .workers = process->wanted,
                         .gently = loading && loading->process == process && loading->gently,
                         .flush_denormals = shared->config.flush_denormals};
     return 0;

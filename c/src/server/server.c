@@ -171,9 +171,11 @@ static int open_listeners(lumen_server *server) {
 static int open_stats(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     const char *names[LUMEN_MODELS_MAX];
+    const uint32_t later = shared->thread_count - server->thread_total;
+    uint32_t at = 0;
     for (uint32_t m = 0; m < server->set->count; m++) names[m] = server->set->models[m]->name;
     int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
-                             shared->bulk.answerers, names, server->set->count);
+                             shared->bulk.answerers - later, later, names, server->set->count);
     if (code) return code;
     for (uint32_t m = 0; m < server->set->count; m++) {
         const struct lm_experts *experts = &server->set->models[m]->experts;
@@ -185,8 +187,11 @@ static int open_stats(lumen_server *server) {
         server->ios[i].stats->head.node = (uint16_t)server->ios[i].node->index;
     }
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
-        server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
-        server->workers[w].stats->head.node = (uint16_t)server->workers[w].node->index;
+        struct lm_worker *worker = &server->workers[w];
+        if (!lm_worker_is_there(worker)) continue;
+        worker->stats = lm_stats_worker_block(&shared->stats, at++);
+        worker->stats->head.index = (uint16_t)w;
+        worker->stats->head.node = (uint16_t)worker->node->index;
     }
     if (shared->tls) shared->tls->counters = &server->ios[0].stats->io;
     memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
@@ -310,11 +315,11 @@ int lumen_wait(lumen_server *server, uint32_t timeout_ms) {
         if (lm_now_ns() >= until) return lm_error(LUMEN_E_AGAIN, "threads still run");
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+    pthread_mutex_lock(&server->control);
+    server->state = SERVER_ENDED; /* no thread is started from here on */
+    pthread_mutex_unlock(&server->control);
     lm_server_join_threads(server);
     lm_tls_door_join(shared->tls);
-    pthread_mutex_lock(&server->control);
-    server->state = SERVER_ENDED;
-    pthread_mutex_unlock(&server->control);
     lm_stats_set_state(&shared->stats, LUMEN_STATE_STOPPED);
     return 0;
 }

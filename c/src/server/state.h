@@ -30,6 +30,9 @@ struct lumen_server {
     uint64_t sealing;              /* the turn after which the line before is sealed; 0: none is */
     bool auto_request, auto_arena; /* max_request_bytes and arena_bytes follow from the models */
     bool by_time;                  /* engine.queue_type is auto: I/O threads run what is short */
+    bool all_inline;               /* I/O threads run every request of one row */
+    bool grows;                    /* threads are being set up: replaced sets stay */
+    uint32_t thread_total;         /* worker threads that there are, the first places */
     uint64_t descriptors;          /* that may be open, where those are too few */
     lumen_info info;
     char name[LM_SERVER_NAME_BYTES_MAX]; /* for clients */
@@ -85,6 +88,8 @@ int lm_server_settle_model(lumen_server *server, struct lm_model *model);
 int lm_server_open_nodes(lumen_server *server);
 /* No thread runs; the models and the memory of Runs are still there. */
 void lm_server_close_nodes(lumen_server *server);
+/* Decides anew whether I/O threads look for work while they wait: the number of workers changes. */
+void lm_server_share_cores(lumen_server *server);
 
 /* server/slots.c */
 /* Once the models and workers are known: limits that nobody set are raised to what one row of each
@@ -132,6 +137,14 @@ int lm_server_describe_set(struct lm_model_set *set);
  * what did not change. Returns 0 or LUMEN_E_NOMEM. */
 int lm_server_document_set(const lumen_server *server, struct lm_model_set *set,
                            const struct lm_model_set *before);
+
+/* Makes another set of the one in force: without the model of that index, and with `model`, if any.
+ * The caller holds `control`, as of the next two. Returns 0 or LUMEN_E_NOMEM. */
+int lm_server_make_set(lumen_server *server, uint32_t index, struct lm_model *model,
+                       struct lm_model_set **set_out);
+void lm_server_publish_set(lumen_server *server, struct lm_model_set *next);
+/* The same models, described anew: without memory for that the old words stay. */
+void lm_server_describe_anew(lumen_server *server);
 
 /* server/names.c */
 /* Where a model's name is kept. */
@@ -187,6 +200,10 @@ int lm_server_await_process(struct lm_loading *loading);
 void lm_server_leave_process(struct lm_loading *loading);
 /* The sentence for it. Returns LUMEN_E_STATE. */
 int lm_server_called_off(const struct lm_loading *loading);
+/* The processes of these models are to serve so many workers; the caller holds `control`. */
+void lm_server_want_of_processes(const struct lm_model_set *set, uint32_t workers);
+/* Waits until they do. Returns 0 or LUMEN_E_MODEL. */
+int lm_server_await_processes(const struct lm_model_set *set, uint32_t workers);
 /* Whether a process of one of these models is being started; the caller holds `control`. */
 bool lm_server_starts_process(const struct lm_model_set *set);
 
@@ -198,6 +215,9 @@ int lm_server_copy_weights(lumen_server *server, struct lm_model *model);
 int lm_server_open_sessions(lumen_server *server);
 /* The same of one model. */
 int lm_server_open_io_sessions(lumen_server *server, struct lm_model *model);
+/* A session of each of the set's models, for a worker that comes later. Returns 0 or LUMEN_E_*. */
+int lm_server_open_later_sessions(lumen_server *server, const struct lm_model_set *set,
+                                  uint32_t worker);
 /* A line for each node, with where its pages lie. */
 void lm_server_describe_nodes(lumen_server *server);
 /* Locks the pages of the arenas for the GPU, where CUDA computes a model. Returns 0, or
@@ -219,6 +239,9 @@ int lm_server_follow_traffic(lumen_server *server, const struct lm_traffic *traf
 /* Starts all threads, waits until each is set up, and lets them go; or home, where one could not
  * be. */
 int lm_server_start_threads(lumen_server *server);
+/* While the server serves: a thread for each place before `last` that has none, asleep until a line
+ * wants it. The caller has opened their sessions, and holds `changing`. Returns 0 or LUMEN_E_*. */
+int lm_server_start_workers(lumen_server *server, uint32_t last);
 /* The thread that runs copies of requests, unless it is there. Returns 0 or LUMEN_E_NOMEM. */
 int lm_server_start_shadow(lumen_server *server);
 /* Waits for those that were started. */

@@ -5,12 +5,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "server/state.h"
 #include "work/bulk.h"
 #include "work/shadow.h"
 #include "work/worker.h"
+#include "work/worker_open.h"
 
 void lm_server_note(lumen_server *server, const char *line) {
     size_t used = strlen(server->info.notes);
@@ -40,7 +42,7 @@ static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *work
                      &server->ios[i]);
         *ios_out += !code;
     }
-    for (uint32_t w = 0; !code && w < shared->thread_count; w++) {
+    for (uint32_t w = 0; !code && w < server->thread_total; w++) {
         code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
                      &server->workers[w]);
         *workers_out += !code;
@@ -145,6 +147,7 @@ static int look_at_threads(lumen_server *server) {
     describe_parking(server);
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
         struct lm_worker *worker = &server->workers[w];
+        if (!lm_worker_is_there(worker)) continue;
         if (worker->start_code) return lm_error(worker->start_code, "%s", worker->note);
         if (w < lm_shared_parallel(shared))
             info->worker_cpus[w] = worker->pinned ? worker->cpu : -1;
@@ -169,6 +172,78 @@ void lm_server_join_threads(lumen_server *server) {
     if (server->shadow_started) pthread_join(server->shadow, NULL);
     server->threads_joined = true;
 }
+
+/* ---- workers that come later ---- */
+
+/* Its part of the statistics, and its thread. */
+static int start_worker(lumen_server *server, uint32_t index) {
+    struct lm_shared *shared = &server->shared;
+    struct lm_worker *worker = &server->workers[index];
+    int code = worker->stats ? 0 : lm_stats_add_worker(&shared->stats, index, &worker->stats);
+    if (code) return code;
+    (void)lm_count_relaxed_u64(&shared->workers_running, 1);   /* relaxed: under `control` */
+    lm_store_relaxed_u32(&worker->presence, LM_WORKER_ABSENT); /* relaxed: no thread yet */
+    code = spawn(&worker->thread, &worker->thread_started, lm_worker_main, worker);
+    if (code) (void)lm_sub_relaxed_u64(&shared->workers_running, 1); /* relaxed: as above */
+    return code;
+}
+
+/* So many threads more, as far as they can be started; the caller holds `control`, so that the
+ * server does not end meanwhile. */
+static int spawn_workers(lumen_server *server, uint32_t last) {
+    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server has ended");
+    int code = 0;
+    for (uint32_t w = server->thread_total; !code && w < last; w++)
+        /* It has one where another failed the last time. */
+        if (!server->workers[w].thread_started) code = start_worker(server, w);
+    return code;
+}
+
+/* One that could not be set up ends, and may be tried again. */
+static int leave_failed(struct lm_worker *worker) {
+    const int code = worker->start_code;
+    if (!code) return 0;
+    pthread_join(worker->thread, NULL);
+    worker->thread_started = false;
+    lm_worker_leave_models(worker);
+    lm_worker_close(worker);
+    return lm_error(code, "%s", worker->note);
+}
+
+static int await_workers(lumen_server *server, uint32_t last) {
+    int code = 0;
+    for (uint32_t w = server->thread_total; w < last; w++) {
+        struct lm_worker *worker = &server->workers[w];
+        if (!worker->thread_started) continue;
+        /* H12: acquire: how that went; pairs with H11 in work/worker.c */
+        while (lm_load_acquire_u32(&worker->presence) == LM_WORKER_ABSENT)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        const int failed = leave_failed(worker);
+        if (failed) code = failed;
+    }
+    return code;
+}
+
+static void count_worker(lumen_server *server, struct lm_worker *worker) {
+    server->info.worker_cpus[worker->index] = worker->pinned ? worker->cpu : -1;
+    /* H10: release: its statistics; pairs with H9 in work/state.h */
+    lm_store_release_u32(&worker->presence, LM_WORKER_THERE);
+    server->thread_total++;
+}
+
+int lm_server_start_workers(lumen_server *server, uint32_t last) {
+    pthread_mutex_lock(&server->control);
+    int code = spawn_workers(server, last);
+    pthread_mutex_unlock(&server->control);
+    const int failed = await_workers(server, last);
+    pthread_mutex_lock(&server->control);
+    while (server->thread_total < last && server->workers[server->thread_total].thread_started)
+        count_worker(server, &server->workers[server->thread_total]);
+    pthread_mutex_unlock(&server->control);
+    return failed ? failed : code;
+}
+
+/* ---- the thread for copies of requests ---- */
 
 /* After a failure what is open stays so until the end. */
 static int open_shadow_queues(struct lm_shadow_jobs *jobs, uint32_t io_count) {

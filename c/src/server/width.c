@@ -17,11 +17,12 @@
 enum { GAIN_PERCENT = 115, FURTHER_GAIN_PERCENT = 110 };
 
 /* Why no Run of this server is wide; NULL: some may be. */
-static const char *why_none(const struct lm_shared *shared) {
+static const char *why_none(const lumen_server *server) {
+    const struct lm_shared *shared = &server->shared;
     const lumen_config *config = &shared->config;
     uint32_t type = config->queue_type;
     if (type == LUMEN_QUEUE_INLINE) return "I/O threads run it";
-    if (shared->nodes[0].thread_count < 2) return "there is one worker";
+    if (server->placement.nodes[0].worker_count < 2) return "there is one worker";
     if (shared->workers[0].cpu < 0) return "the workers are not pinned";
     if (config->idle == LUMEN_IDLE_SPIN || config->idle == LUMEN_IDLE_YIELD ||
         type == LUMEN_QUEUE_NAIVE || type == LUMEN_QUEUE_BATCHED)
@@ -71,7 +72,7 @@ static void take_width(lumen_server *server, struct lm_model *model, struct lm_w
 static void find_width(lumen_server *server, struct lm_model *model, struct lm_wide_trial *trial) {
     const struct lm_ort *ort = &server->shared.ort;
     uint64_t best_ns = 0, wide_ns = 0;
-    uint32_t best = 1, most = server->shared.nodes[0].thread_count;
+    uint32_t best = 1, most = server->placement.nodes[0].worker_count;
     bool same = true;
     for (uint32_t width = most; width > 1; width /= 2) {
         if (open_wide(server, model, width)) break;
@@ -118,7 +119,7 @@ static void open_others(lumen_server *server, struct lm_model *model) {
 static void widen(lumen_server *server, struct lm_model *model) {
     const struct lm_ort *ort = &server->shared.ort;
     struct lm_wide_trial trial;
-    uint32_t most = server->shared.nodes[0].thread_count;
+    uint32_t most = server->placement.nodes[0].worker_count;
     const bool is_engine = lm_runner_of(model)->is_engine;
     if (!is_engine && !model->source.optimised.bytes) {
         narrow(model, "it cannot be kept in ONNX Runtime's own format");
@@ -161,7 +162,7 @@ static void *widen_all(void *argument) {
 }
 
 void lm_server_widen(lumen_server *server) {
-    const char *none = why_none(&server->shared);
+    const char *none = why_none(server);
     bool any = false;
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];

@@ -1,7 +1,8 @@
 /* workers.c: how many workers there are, the queue that they share and the memory of slots,
  * changed while the server serves (the modes of docs/CONCURRENCY.md). Another line takes the place
  * of the one in force (flow/node.h); workers that it has no use for sleep until there is one that
- * has. Any thread of the process that holds the server; one change at a time.
+ * has. More than there were come with sessions of their own, which are open and warm before the
+ * line. Any thread of the process that holds the server; one change at a time.
  */
 #include <time.h>
 
@@ -46,8 +47,8 @@ static int check_workers(const lumen_server *server, const struct change *change
     const struct lm_shared *shared = &server->shared;
     if (change->workers > shared->thread_count) {
         return lm_error(LUMEN_E_UNSUPPORTED,
-                        "engine.thread_count cannot become %u without a restart: the server was "
-                        "started with %u",
+                        "engine.thread_count cannot become %u without a restart: expected at most "
+                        "%u, the cores of the server's node or what it was started with",
                         change->workers, shared->thread_count);
     }
     return 0;
@@ -63,11 +64,41 @@ static int check_allocator(const lumen_server *server) {
 static struct change change_of(const lumen_server *server, const lumen_config *config) {
     const struct lm_shared *shared = &server->shared;
     bool by_time = config->queue_type == LUMEN_QUEUE_AUTO;
-    uint32_t most = config->queue_type == LUMEN_QUEUE_SPSC ? 1 : shared->thread_count;
+    const uint32_t cores = server->placement.core_count;
+    uint32_t most = cores < shared->thread_count ? cores : shared->thread_count;
+    if (config->queue_type == LUMEN_QUEUE_SPSC) most = 1;
     return (struct change){.queue_type = by_time ? LUMEN_QUEUE_MPMC : config->queue_type,
                            .workers = config->thread_count ? config->thread_count : most,
                            .allocator_type = config->allocator_type,
                            .by_time = by_time};
+}
+
+/* ---- more threads ---- */
+
+/* The set whose models get more sessions: no set ends meanwhile. NULL: the server has ended. */
+static const struct lm_model_set *begin_growth(lumen_server *server, uint32_t workers) {
+    const struct lm_model_set *set = NULL;
+    pthread_mutex_lock(&server->control);
+    if (server->state == SERVER_RUNNING) set = server->set;
+    server->grows = set != NULL;
+    if (set) lm_server_want_of_processes(set, workers);
+    pthread_mutex_unlock(&server->control);
+    return set;
+}
+
+/* After a failure what there is by then stays: the next time it is there. */
+static int grow(lumen_server *server, uint32_t workers) {
+    const struct lm_model_set *set = begin_growth(server, workers);
+    int code = set ? 0 : lm_error(LUMEN_E_STATE, "the server has ended");
+    for (uint32_t w = server->thread_total; !code && w < workers; w++)
+        code = lm_server_open_later_sessions(server, set, w);
+    if (!code) code = lm_server_await_processes(set, workers);
+    if (!code) code = lm_server_start_workers(server, workers);
+    pthread_mutex_lock(&server->control);
+    server->grows = false;
+    if (code) lm_server_want_of_processes(server->set, server->thread_total);
+    pthread_mutex_unlock(&server->control);
+    return code;
 }
 
 /* ---- the line ---- */
@@ -130,17 +161,22 @@ static int change_line(lumen_server *server, const struct change *change,
         return lm_error(LUMEN_E_STATE,
                         "the change before is not over: a Run takes longer than %d s",
                         WAIT_MS / 1000);
+    int code = change->workers > server->thread_total ? grow(server, change->workers) : 0;
+    if (code) return code;
     now.queue_type = change->queue_type;
     now.batch_size = config->batch_size;
     now.batch_delay_us = config->batch_delay_us;
     pthread_mutex_lock(&server->control);
-    int code = server->state == SERVER_RUNNING ? lm_node_open_line(node, &now, change->workers)
-                                               : lm_error(LUMEN_E_STATE, "the server has ended");
+    code = server->state == SERVER_RUNNING ? lm_node_open_line(node, &now, change->workers)
+                                           : lm_error(LUMEN_E_STATE, "the server has ended");
     if (!code) {
+        shared->active_count = change->workers;
+        lm_server_share_cores(server);
         lm_node_publish_line(node);
         call_spare(shared, lm_node_line(node));
         server->sealing = lm_reload_ask(shared);
         server->info.workers = change->workers;
+        lm_server_describe_anew(server);
     }
     pthread_mutex_unlock(&server->control);
     if (code || wait_until(is_sealed, server)) return code;
@@ -184,7 +220,7 @@ static int change_workers(lumen_server *server, const lumen_config *config) {
         return lm_error(LUMEN_E_STATE, "lumen_change_workers comes after lumen_start");
     const struct lm_line *line = lm_node_line(&shared->nodes[0]);
     const struct change change = change_of(server, config);
-    bool is_other = change.queue_type != line->queue.type || change.workers != line->workers;
+    bool is_other = change.queue_type != line->queue.type || change.workers != shared->active_count;
     if (shared->thread_count == 0) is_other = change.queue_type != LUMEN_QUEUE_INLINE;
     bool is_timed = change.by_time != server->by_time && shared->thread_count > 0;
     bool is_moved = change.allocator_type != shared->config.allocator_type;

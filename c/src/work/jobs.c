@@ -171,6 +171,11 @@ static struct lm_line *wait_for_line(struct lm_worker *worker) {
     }
 }
 
+bool lm_jobs_begin_spare(struct lm_worker *worker) {
+    worker->line = wait_for_line(worker);
+    return worker->line != NULL;
+}
+
 bool lm_jobs_change_line(struct lm_worker *worker) {
     struct lm_line *line = lm_node_line(worker->node);
     if (lm_load_acquire_u32(&worker->shared->workers_stop)) return false; /* as E3 */

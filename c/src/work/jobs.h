@@ -11,6 +11,8 @@ uint32_t lm_jobs_next(struct lm_worker *worker, uint32_t *jobs);
 /* The line that it worked with has no requests left: on to the one in force, or to sleep where that
  * has enough workers. false: the server ends. */
 bool lm_jobs_change_line(struct lm_worker *worker);
+/* A worker that came later: sleeps until a line wants it. false: the server ends. */
+bool lm_jobs_begin_spare(struct lm_worker *worker);
 /* Workers may put back what they pop: others than the I/O thread may push. */
 static inline bool lm_jobs_may_go_back(const struct lm_queue *queue) {
     return queue->type == LUMEN_QUEUE_MPMC || queue->type == LUMEN_QUEUE_SCQ;

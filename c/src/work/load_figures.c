@@ -37,7 +37,8 @@ static void add_io(const struct lm_io *io, struct lm_load_sums *sums) {
 
 static struct lm_load_sums count(const struct lm_shared *shared, uint64_t now_ns) {
     struct lm_load_sums sums = {.ios = shared->io_count};
-    for (uint32_t w = 0; w < shared->bulk.answerers; w++) add_worker(&shared->workers[w], &sums);
+    for (uint32_t w = 0; w < shared->bulk.answerers; w++)
+        if (lm_worker_is_there(&shared->workers[w])) add_worker(&shared->workers[w], &sums);
     for (uint32_t w = 0; w < shared->thread_count; w++)
         sums.workers_busy_ns += busy_ns(&shared->workers[w], now_ns);
     for (uint32_t i = 0; i < shared->io_count; i++) add_io(&shared->ios[i], &sums);

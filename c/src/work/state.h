@@ -22,6 +22,10 @@ struct lm_batch {
 
 #define LM_NO_LINE UINT32_MAX
 
+/* At the start, and once a worker that came later is counted in; a place without a thread, of which
+ * a later change may make a worker; its thread is set up, or could not be. */
+enum { LM_WORKER_THERE = 0, LM_WORKER_ABSENT = 1, LM_WORKER_SET_UP = 2 };
+
 /* Runs of one model with so many rows; the worker writes, any thread reads. */
 struct lm_batch_count {
     lm_atomic_u64 rows; /* 0: the entry is free */
@@ -32,10 +36,11 @@ struct lm_batch_count {
 struct lm_worker {
     struct lm_shared *shared;
     struct lm_node *node;
-    struct lm_line *line;      /* of the node, that it works with; NULL: an I/O thread's */
-    lm_atomic_u32 line_number; /* of that; LM_NO_LINE: it is spare, until the control thread says
-                                * which one it is to work with */
-    struct lm_stats_block *stats;
+    struct lm_line *line;         /* of the node, that it works with; NULL: an I/O thread's */
+    lm_atomic_u32 line_number;    /* of that; LM_NO_LINE: it is spare, until the control thread says
+                                   * which one it is to work with */
+    lm_atomic_u32 presence;       /* LM_WORKER_* */
+    struct lm_stats_block *stats; /* NULL of such a place */
     struct lm_batch_count (*batch_counts)[LM_BATCH_SIZES]; /* by the model's index */
     struct lm_trace trace;                                 /* used when a trace is asked for */
     struct lm_oip_parser *parser;                          /* of HTTP's bodies of JSON */
@@ -62,6 +67,12 @@ struct lm_worker {
     lm_atomic_u64 busy_ns;                        /* all times before, together */
     lm_atomic_u64 serving;                        /* requests that it has popped */
 };
+
+/* Any thread: whether there is one, with its part of the statistics. */
+static inline bool lm_worker_is_there(const struct lm_worker *worker) {
+    /* H9: acquire: its statistics; pairs with H10 in server/threads.c */
+    return lm_load_acquire_u32(&worker->presence) == LM_WORKER_THERE;
+}
 
 static inline struct lm_request *lm_worker_request(const struct lm_worker *worker, uint32_t job) {
     return &worker->shared->ios[lm_job_io(job)].requests[lm_job_slot(job)];

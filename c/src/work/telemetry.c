@@ -132,7 +132,8 @@ static uint32_t drain(struct lm_telemetry *telemetry) {
     uint64_t offset_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - lm_now_ns();
     uint32_t written = 0;
     for (uint32_t w = 0; w < shared->bulk.answerers; w++)
-        written += drain_one(telemetry, &shared->workers[w].trace, w, offset_ns);
+        if (lm_worker_is_there(&shared->workers[w]))
+            written += drain_one(telemetry, &shared->workers[w].trace, w, offset_ns);
     for (uint32_t i = 0; i < shared->io_count; i++)
         written +=
             drain_one(telemetry, &shared->ios[i].trace, shared->bulk.answerers + i, offset_ns);

@@ -15,6 +15,7 @@
 #include "flow/rest.h"
 #include "flow/slots.h"
 #include "flow/threads.h"
+#include "wire/http_date.h"
 #include "work/batch.h"
 #include "work/bulk.h"
 #include "work/carrier.h"
@@ -300,6 +301,18 @@ static void serve_and_give_back(struct lm_worker *worker, uint32_t *jobs, uint32
             give_back(&worker->shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
 }
 
+/* Once it is set up. false: it ends. */
+static bool join(struct lm_worker *worker) {
+    if (lm_worker_is_there(worker)) {
+        lm_thread_meet(worker->shared);
+        return worker->start_code == 0;
+    }
+    (void)lm_http_date_line(); /* its memory of this thread is taken now */
+    /* H11: release: how that went; pairs with H12 in server/threads.c */
+    lm_store_release_u32(&worker->presence, LM_WORKER_SET_UP);
+    return worker->start_code == 0 && lm_jobs_begin_spare(worker);
+}
+
 void *lm_worker_main(void *argument) {
     struct lm_worker *worker = argument;
     struct lm_shared *shared = worker->shared;
@@ -315,8 +328,8 @@ void *lm_worker_main(void *argument) {
     worker->line = lm_node_line(worker->node);
     worker->between = serve_between;
     worker->finish = lm_worker_finish;
-    lm_thread_meet(shared);
-    while ((count = lm_jobs_next(worker, jobs)) > 0 || lm_jobs_change_line(worker)) {
+    bool serves = join(worker);
+    while (serves && ((count = lm_jobs_next(worker, jobs)) > 0 || lm_jobs_change_line(worker))) {
         while (count > 0) {
             uint32_t placed = lm_rooms_enter(worker, &rooms, jobs, count);
             serve_and_give_back(worker, jobs, rooms.first);

@@ -188,10 +188,18 @@ void lm_worker_close(struct lm_worker *worker) {
     worker->batch_counts = NULL;
 }
 
+static void leave_model(struct lm_shared *shared, struct lm_model *model, uint32_t worker) {
+    lm_batch_close(model, &shared->ort, worker);
+    lm_image_desk_close(&model->desks[worker]);
+}
+
+void lm_worker_leave_models(struct lm_worker *worker) {
+    const struct lm_model_set *set = lm_models_in_force(worker->shared);
+    for (uint32_t m = 0; m < set->count; m++)
+        leave_model(worker->shared, set->models[m], worker->index);
+}
+
 void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model) {
-    for (uint32_t w = 0; w < LM_RUNNERS_MAX; w++) {
-        lm_batch_close(model, &shared->ort, w);
-        lm_image_desk_close(&model->desks[w]);
-    }
+    for (uint32_t w = 0; w < LM_RUNNERS_MAX; w++) leave_model(shared, model, w);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_model_close(&shared->ios[i], model);
 }

@@ -12,6 +12,8 @@ void lm_worker_close(struct lm_worker *worker);
  * A model that fails leaves a note. Returns 0 or LUMEN_E_*. */
 int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char *note,
                          size_t note_bytes);
+/* Control thread: of a worker that could not be opened. */
+void lm_worker_leave_models(struct lm_worker *worker);
 /* Another model gets the index of one that nobody asks for any more: no Run was counted. */
 void lm_worker_forget_model(struct lm_worker *worker, uint32_t model);
 /* No request of the model is left: frees what the threads have of it. Control thread. */

@@ -122,7 +122,7 @@ static void set_up(uint32_t variant, bool weak) {
     model.batch_size = 1;
     for (uint32_t r = 0; r < JOBS; r++)
         requests[r] = (struct lm_request){.model = &model, .sizes.rows = 1};
-    if (lm_spsc_open(&io.ready, 2) || lm_node_open(node, &shared.config, JOBS))
+    if (lm_spsc_open(&io.ready, 2) || lm_node_open(node, &shared.config, node->thread_count, JOBS))
         machine_fail("no line");
     for (uint32_t w = 0; w < plan->workers; w++) {
         workers[w] = (struct lm_worker){

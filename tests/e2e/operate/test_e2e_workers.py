@@ -1,0 +1,167 @@
+"""More workers than there were at the start: every kind of model gets what the new ones need, while
+clients ask."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+from pathlib import Path
+
+import harness
+import pytest
+from conftest import Serve
+from harness import Server, eventually, processes_of_models
+from operating import Reloaded
+from test_e2e_isolation_live import APART, call, factor, put
+
+from lumen_uring.ring.stats import read
+
+pytestmark = [
+    pytest.mark.once,  # what runs models is the same on both backends
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores"),
+]
+
+
+def document(folder: Path, workers: int, *more: str) -> dict[str, object]:
+    repository = {"paths": [str(folder)], "control": "explicit", "load": ["same", "apart", *more]}
+    engine = {"thread_count": workers, "queue_type": "mpmc"}
+    return {"engine": engine, "repository": repository}
+
+
+def answered(server: Server) -> dict[int, int]:
+    """How many requests each worker's thread has answered, by its number."""
+    threads = read(server.stats_path).threads
+    return {one.index: one.counters["requests_ok"] for one in threads if one.role == "worker"}
+
+
+def threads_of(process: int) -> set[str]:
+    """The names of those that run a model."""
+    comms = Path(f"/proc/{process}/task").glob("*/comm")
+    return {name for path in comms if (name := path.read_text().strip()).startswith("lumen-m/")}
+
+
+class Clients:
+    """Some that ask one model each, again and again, until the block ends."""
+
+    def __init__(self, server: Server, factors: dict[str, float]) -> None:
+        self._server = server
+        self._stop = threading.Event()
+        self._wrong: list[tuple[str, float]] = []
+        self._threads = [
+            threading.Thread(target=self._ask, args=(name, expected))
+            for name, expected in factors.items()
+            for _ in range(2)
+        ]
+
+    def _ask(self, name: str, expected: float) -> None:
+        while not self._stop.is_set():
+            found = factor(self._server, name)
+            if found != expected:
+                self._wrong.append((name, found))
+
+    def __enter__(self) -> Clients:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        assert not self._wrong
+
+
+def test_more_workers_than_at_the_start(serve: Serve, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    put(folder, "same", 7, "")
+    put(folder, "apart", 2)
+    put(folder, "later", 3, APART)
+    one = Reloaded(serve, tmp_path, document(folder, 1))
+    server = one.server
+    assert set(answered(server)) == {0}
+    assert call(server, "load", "later").code == 200
+    processes = processes_of_models(server.pid)
+    assert [threads_of(process) for process in processes] == [{"lumen-m/0"}] * 2
+    factors = {"same": 7.0, "apart": 2.0, "later": 3.0}
+    with Clients(server, factors):
+        said = one.reload(document(folder, 2, "later"))
+        assert "Reloaded: engine.thread_count." in said
+        eventually(lambda: min(answered(server).values()) > 20, "answers of both workers", 60)
+        one.reload(document(folder, 1, "later"))
+        one.reload(document(folder, 2, "later"))
+        put(folder, "last", 5, APART)
+        assert call(server, "load", "last").code == 200
+        assert factor(server, "last") == 5
+    assert set(answered(server)) == {0, 1}
+    assert processes_of_models(server.pid)[:2] == processes
+    for process in processes_of_models(server.pid):
+        assert threads_of(process) == {"lumen-m/0", "lumen-m/1"}
+    server.idle_fds = 0  # processes that came later
+
+
+def test_a_process_that_ends_comes_back_for_all_workers(serve: Serve, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    put(folder, "same", 7, "")
+    put(folder, "apart", 2)
+    one = Reloaded(serve, tmp_path, document(folder, 1))
+    one.reload(document(folder, 2))
+    [process] = processes_of_models(one.server.pid)
+    os.kill(process, signal.SIGKILL)
+    eventually(lambda: processes_of_models(one.server.pid) not in ([process], []), "another", 60)
+    eventually(lambda: factor(one.server, "apart") == 2, "its answers", 60)
+    [process] = processes_of_models(one.server.pid)
+    assert threads_of(process) == {"lumen-m/0", "lumen-m/1"}
+    with Clients(one.server, {"apart": 2.0}):
+        eventually(lambda: min(answered(one.server).values()) > 20, "answers of both", 60)
+
+
+def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path) -> None:
+    """The change is refused, and nothing has changed; the process serves on."""
+    if harness.sanitized():
+        pytest.skip("a sanitizer's process ends where it gets no memory")
+    folder = tmp_path / "models"
+    put(folder, "same", 7, "")
+    put(folder, "apart", 2)
+    one = Reloaded(serve, tmp_path, document(folder, 1))
+    [process] = processes_of_models(one.server.pid)
+    before = resource.prlimit(process, resource.RLIMIT_DATA)
+    resource.prlimit(process, resource.RLIMIT_DATA, (1 << 20, before[1]))  # no thread more
+    said = one.reload(document(folder, 2))
+    assert "engine.thread_count cannot become 2: the process of model 'apart' cannot serve" in said
+    assert "Reloaded: no setting has changed." in said
+    assert factor(one.server, "apart") == 2
+    resource.prlimit(process, resource.RLIMIT_DATA, before)
+    said = one.reload(document(folder, 2))
+    assert "Reloaded: engine.thread_count." in said
+    with Clients(one.server, {"apart": 2.0}):
+        eventually(lambda: min(answered(one.server).values()) > 20, "answers of both", 60)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "why"), [(0, "cannot start a thread"), (1, "no memory for")], ids=["thread", "rest"]
+)
+def test_a_worker_that_cannot_come(serve: Serve, tmp_path: Path, stacks: int, why: str) -> None:
+    """Where there is no memory for its thread, or for what it needs, nothing has changed."""
+    if harness.sanitized():
+        pytest.skip("a sanitizer's process ends where it gets no memory")
+    folder = tmp_path / "models"
+    put(folder, "same", 7, "")
+    put(folder, "apart", 2, "")
+    one = Reloaded(serve, tmp_path, document(folder, 1))
+    before = resource.prlimit(one.server.pid, resource.RLIMIT_AS)
+    pages = int(Path(f"/proc/{one.server.pid}/statm").read_text().split()[0])
+    stack = resource.prlimit(one.server.pid, resource.RLIMIT_STACK)[0]
+    stack = 2 << 20 if stack == resource.RLIM_INFINITY else stack  # as glibc has it
+    most = pages * resource.getpagesize() + stacks * stack + (2 << 20)
+    resource.prlimit(one.server.pid, resource.RLIMIT_AS, (most, before[1]))
+    said = one.reload(document(folder, 2))
+    resource.prlimit(one.server.pid, resource.RLIMIT_AS, before)
+    assert why in said
+    assert "Reloaded: no setting has changed." in said
+    assert factor(one.server, "same") == 7
+    assert answered(one.server).get(1, 0) == 0
+    assert "Reloaded: engine.thread_count." in one.reload(document(folder, 2))
+    with Clients(one.server, {"same": 7.0, "apart": 2.0}):
+        eventually(lambda: min(answered(one.server).values()) > 20, "answers of both", 60)
