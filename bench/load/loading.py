@@ -3,10 +3,10 @@
 A developer's tool. One server has SqueezeNet at 70 % of what it can run beside an MLP at 500
 requests a second, both at random moments (open loop). In turns with the same without, a client
 loads and unloads a model of 87 MB and one of 500 MB over HTTP, again and again. Percentiles are of
-all quiet and all disturbed phases of one run; resident memory is read before, and when everything
-is unloaded. `--triton` does the same with Triton's Python backend, in turns with Lumen: SqueezeNet
-at 60 % and the MLP at 10 % of what that can run. `--plot FILE` draws Lumen's percentiles. It must
-never run beside other work.
+all quiet and all disturbed phases of one run, and the median of each round's ratios is said too;
+resident memory is read before, and when everything is unloaded. `--triton` does the same with
+Triton's Python backend, in turns with Lumen: SqueezeNet at 60 % and the MLP at 10 % of what that
+can run. `--plot FILE` draws Lumen's percentiles. It must never run beside other work.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import http.client
 import json
 import os
+import statistics
 import sys
 import tempfile
 import threading
@@ -213,7 +214,17 @@ class Target:
                 }
                 for (name, disturbed), measured in sorted(self.rows.items())
             ],
+            "ratios": {name: self._ratios(name) for name in self.rates},
         }
+
+    def _ratios(self, name: str) -> list[float]:
+        """Of each percentile while loading by that without, in each round: the median, which one
+        with a busy neighbour does not move."""
+        both = zip(self.rows[name, False], self.rows[name, True], strict=True)
+        found = [
+            [b.percentile_ns(p) / a.percentile_ns(p) for p in PERCENTS] for (a, *_), (b, *_) in both
+        ]
+        return [statistics.median(of) for of in zip(*found, strict=True)]
 
 
 def wait_until_idle() -> None:
@@ -331,6 +342,9 @@ def report(results: dict[str, Any]) -> str:
             f"{len(server['refusals'])} refused; resident {before / 1e6:.0f} MB before, "
             f"{after / 1e6:.0f} MB after."
         )
+        for name, ratios in server["ratios"].items():
+            each = ", ".join(f"p{p:g} {r:.2f}" for p, r in zip(PERCENTS, ratios, strict=True))
+            said.append(f"{server['server']}, {name}: median of the rounds' ratios: {each}.")
     heads = ["server", "model", "requests/s"]
     for percent in PERCENTS:
         heads += [f"p{percent:g} µs", "while loading", "ratio"]
