@@ -6,7 +6,7 @@ know where figures come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -53,7 +53,7 @@ class Snapshot:
     port: int
     state: str
     start_realtime_ns: int
-    threads: tuple[ThreadStats, ...]
+    threads: Sequence[ThreadStats]
     counters: Values
     gauges: Values
     histograms: dict[str, Histogram]

@@ -13,9 +13,11 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,29 +33,14 @@ from lumen_uring.ring.snapshot import (
     Values,
     snapshot_of,
 )
+from lumen_uring.ring.stats_layout import Columns, Layout, read_layouts
 
 _FILE_BYTES_MAX: Final = 1 << 34  # most of it is not there: rows that no model has yet
 _FIELDS_MAX: Final = 4096
 _BLOCKS_MAX: Final = 4096
 _MODELS_MAX: Final = 1 << 16
 _NAME_BYTES_MAX: Final = 4096
-_OF_MODEL: Final = "model_"
-_OF_EXPERT: Final = "expert_"
-_OF_MODELS: Final = (
-    structs.FIELD_MODEL_HISTOGRAM,
-    structs.FIELD_MODEL_COUNTER,
-    structs.FIELD_MODEL_GAUGE,
-)
 _TRIES_MAX: Final = 100  # while rows get other models' names
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    kind: int
-    offset: int
-    count: int
-    role: int
 
 
 def stats_path(port: int) -> Path:
@@ -104,29 +91,31 @@ def _naming(data: npt.NDArray[np.uint8]) -> int:
 def _read_once(path: Path, descriptor: int, data: npt.NDArray[np.uint8]) -> Snapshot:
     header = structs.LumenStatsHeader.from_buffer_copy(data.data)
     _check_header(path, header, len(data))
-    fields = _read_fields(path, header, data)
+    layouts = read_layouts(path, header, data)
     names = _read_names(header, data)
     experts = _read_experts(path, header, names, data)
-    threads = tuple(
-        _read_block(
-            path,
-            header,
-            fields,
-            names,
-            experts,
-            data,
-            header.blocks_offset + index * header.block_bytes,
-        )
-        for index in range(header.block_count)
-    )
+    blocks: list[_Block] = []
+    sums: dict[int, _Block] = {}
+    for index in range(header.block_count):
+        at = header.blocks_offset + index * header.block_bytes
+        start = structs.LumenStatsBlock.from_buffer_copy(data.data, at)
+        if start.role not in structs.ROLES:
+            raise StatsError(f"{path} is damaged: a block has the unknown role {start.role}.")
+        layout = layouts[start.role]
+        block = _Block(header, start, layout, names, experts, _copy(header, layout, data, at))
+        blocks.append(block)
+        if start.role in sums:
+            sums[start.role].add(block)
+        else:
+            sums[start.role] = replace(block, words=block.words.copy())
     snapshot = snapshot_of(
         header.pid,
         header.port,
         structs.STATES.get(header.state, f"unknown ({header.state})"),
         header.start_realtime_ns,
-        threads,
+        tuple(block.thread() for block in sums.values()),
     )
-    return replace(snapshot, is_alive=_is_held(descriptor))
+    return replace(snapshot, threads=_Threads(blocks), is_alive=_is_held(descriptor))
 
 
 def _is_held(descriptor: int) -> bool:
@@ -201,173 +190,148 @@ def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> No
         raise StatsError(f"{path} is damaged: its header describes more than its {size} bytes.")
 
 
-def _read_fields(
-    path: Path, header: structs.LumenStatsHeader, data: npt.NDArray[np.uint8]
-) -> list[_Field]:
-    size = ctypes.sizeof(structs.LumenStatsField)
-    fields: list[_Field] = []
-    for index in range(header.field_count):
-        at = header.fields_offset + index * size
-        entry = structs.LumenStatsField.from_buffer_copy(data.data, at)
-        name = entry.name.decode("ascii", "replace")
-        end = entry.offset + entry.count * 8
-        if entry.kind == structs.FIELD_HISTOGRAM:
-            fits = entry.count == header.histogram_buckets
-        elif entry.kind == structs.FIELD_MODEL_HISTOGRAM:
-            fits = entry.count == 1 + header.model_histogram_buckets
-        else:
-            fits = entry.count == 1
-        if entry.kind in _OF_MODELS:
-            fits = fits and entry.count * 8 <= header.model_stride
-            end += max(header.model_count - 1, 0) * header.model_stride
-        inside = entry.offset % 8 == 0 and end <= header.block_bytes
-        if not inside or not fits:
-            raise StatsError(f"{path} is damaged: its field {name!r} lies outside its block.")
-        fields.append(_Field(name, entry.kind, entry.offset, entry.count, entry.role))
-    return fields
+def _read_names(header: structs.LumenStatsHeader, data: npt.NDArray[np.uint8]) -> tuple[str, ...]:
+    end = header.models_offset + header.model_count * header.model_name_bytes
+    return _names(data[header.models_offset : end].tobytes(), header.model_name_bytes)
 
 
-def _read_names(header: structs.LumenStatsHeader, data: npt.NDArray[np.uint8]) -> list[str]:
-    names: list[str] = []
-    for index in range(header.model_count):
-        at = header.models_offset + index * header.model_name_bytes
-        raw = data[at : at + header.model_name_bytes].tobytes()
-        names.append(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))
-    return names
+@lru_cache(maxsize=8)
+def _names(raw: bytes, size: int) -> tuple[str, ...]:
+    return tuple(
+        raw[at : at + size].split(b"\0", 1)[0].decode("utf-8", "replace")
+        for at in range(0, len(raw), size or 1)
+    )
 
 
 def _read_experts(
     path: Path,
     header: structs.LumenStatsHeader,
-    names: list[str],
+    names: tuple[str, ...],
     data: npt.NDArray[np.uint8],
-) -> list[dict[str, str]]:
-    """For each model: which expert each of its counters model_expert_N is of, by N."""
-    found: list[dict[str, str]] = []
-    for model in range(header.model_count):
-        at = header.experts_offset + model * header.experts_max * 4
-        words = data[at : at + header.experts_max * 4].view("<u4").tolist()
-        if any(word > header.model_count for word in words):
+) -> dict[str, dict[int, str]]:
+    """Of each model that has any: which expert each of its counters model_expert_N is of, by N."""
+    most = header.experts_max
+    at, end = header.experts_offset, header.experts_offset + header.model_count * most * 4
+    words = data[at:end].view("<u4").reshape(header.model_count, most)
+    found: dict[str, dict[int, str]] = {}
+    for model in np.flatnonzero(words.any(axis=1)).tolist():
+        row = words[model].tolist()
+        if any(word > header.model_count for word in row):
             raise StatsError(f"{path} is damaged: an expert of {names[model]!r} is no model.")
-        found.append({str(place): names[word - 1] for place, word in enumerate(words) if word})
+        found[names[model]] = {place: names[word - 1] for place, word in enumerate(row) if word}
     return found
 
 
-def _read_block(
-    path: Path,
-    header: structs.LumenStatsHeader,
-    fields: list[_Field],
-    names: list[str],
-    experts: list[dict[str, str]],
-    data: npt.NDArray[np.uint8],
-    at: int,
-) -> ThreadStats:
-    start = structs.LumenStatsBlock.from_buffer_copy(data.data, at)
-    if start.role not in structs.ROLES:
-        raise StatsError(f"{path} is damaged: a block has the unknown role {start.role}.")
-    counters: dict[str, int] = {}
-    gauges: dict[str, int] = {}
-    histograms: dict[str, Histogram] = {}
-    own = [entry for entry in fields if entry.role in (start.role, structs.ROLE_BOTH)]
-    for entry in own:
-        if entry.kind == structs.FIELD_HISTOGRAM:
-            histograms[entry.name] = Histogram(
-                _words(data, at + entry.offset, entry.count),
-                header.histogram_sub_bits,
-                header.histogram_unit_bits,
-            )
-        elif entry.kind in (structs.FIELD_GAUGE, structs.FIELD_COUNTER):
-            is_gauge = entry.kind == structs.FIELD_GAUGE
-            word = int(_words(data, at + entry.offset, 1)[0])
-            (gauges if is_gauge else counters)[entry.name] = word
-    of_models = [entry for entry in own if entry.kind in _OF_MODELS]
-    rows, first = _model_rows(path, header, of_models, data, at)
-    model_counters = _model_values(of_models, structs.FIELD_MODEL_COUNTER, names, rows, first)
-    _name_experts(model_counters, names, experts)
-    return ThreadStats(
-        structs.ROLES[start.role],
-        start.index,
-        start.cpu,
-        start.tid,
-        start.node,
-        counters,
-        gauges,
-        histograms,
-        model_counters,
-        _model_values(of_models, structs.FIELD_MODEL_GAUGE, names, rows, first),
-        _model_histograms(header, of_models, names, rows, first),
-    )
-
-
-def _model_rows(
-    path: Path,
-    header: structs.LumenStatsHeader,
-    of_models: list[_Field],
-    data: npt.NDArray[np.uint8],
-    at: int,
-) -> tuple[npt.NDArray[np.uint64], int]:
-    """The words of all models in the block at `at`, a row each; and the offset of the first."""
-    count, stride = header.model_count, header.model_stride
-    if not count or not of_models:
-        return np.zeros((count, stride // 8), np.uint64), 0
-    first = min(entry.offset for entry in of_models)
-    last = max(entry.offset + entry.count * 8 for entry in of_models)
-    if last - first > stride:
-        raise StatsError(f"{path} is damaged: the words of a model lie in two rows.")
-    words = _words(data, at + first, ((count - 1) * stride + last - first) // 8)
-    rows = np.zeros((count, stride // 8), np.uint64)
-    rows.reshape(-1)[: len(words)] = words
-    return rows, first
-
-
-def _model_values(
-    of_models: list[_Field],
-    kind: int,
-    names: list[str],
-    rows: npt.NDArray[np.uint64],
-    first: int,
-) -> Values:
-    entries = [entry for entry in of_models if entry.kind == kind]
-    keys = [entry.name.removeprefix(_OF_MODEL) for entry in entries]
-    columns = []
-    if names:
-        columns = rows[:, [(entry.offset - first) // 8 for entry in entries]].tolist()
-    return {
-        name: dict(zip(keys, row, strict=True)) for name, row in zip(names, columns, strict=True)
-    }
-
-
-def _name_experts(counters: Values, names: list[str], experts: list[dict[str, str]]) -> None:
-    """Puts the experts' names in the place of their numbers; counters of none go."""
-    for name, of_place in zip(names, experts, strict=True):
-        values = counters[name]
-        keys = [key for key in values if key.startswith(_OF_EXPERT)]
-        for place, count in [(key.removeprefix(_OF_EXPERT), values.pop(key)) for key in keys]:
-            if expert := of_place.get(place):
-                values[EXPERT + expert] = values.get(EXPERT + expert, 0) + count
-
-
-def _model_histograms(
-    header: structs.LumenStatsHeader,
-    of_models: list[_Field],
-    names: list[str],
-    rows: npt.NDArray[np.uint64],
-    first: int,
-) -> Histograms:
-    sub_bits, unit_bits = header.model_histogram_sub_bits, header.model_histogram_unit_bits
-    found: Histograms = {name: {} for name in names}
-    for entry in of_models:
-        if entry.kind != structs.FIELD_MODEL_HISTOGRAM:
-            continue
-        column = (entry.offset - first) // 8
-        stage = entry.name.removeprefix(_OF_MODEL)
-        for name, row in zip(names, rows, strict=True):
-            words = row[column : column + entry.count]
-            found[name][stage] = Histogram(words[1:], sub_bits, unit_bits, int(words[0]))
-    return found
-
-
-def _words(data: npt.NDArray[np.uint8], at: int, count: int) -> npt.NDArray[np.uint64]:
-    """Copies words, since the file changes."""
-    words: npt.NDArray[np.uint64] = data[at : at + count * 8].view(np.dtype("<u8")).copy()
+def _copy(
+    header: structs.LumenStatsHeader, layout: Layout, data: npt.NDArray[np.uint8], at: int
+) -> npt.NDArray[np.uint64]:
+    """The words of a block, a row for each model; they are copied, since the file changes."""
+    count, stride = header.model_count, header.model_stride // 8
+    used = layout.first + ((count - 1) * stride + layout.row if count else 0)
+    words = np.zeros(layout.first + count * stride, np.uint64)
+    words[:used] = data[at : at + used * 8].view("<u8")
     return words
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """A thread's words, or the sums of several threads."""
+
+    header: structs.LumenStatsHeader
+    start: structs.LumenStatsBlock
+    layout: Layout
+    names: tuple[str, ...]
+    experts: dict[str, dict[int, str]]
+    words: npt.NDArray[np.uint64]
+
+    def add(self, other: _Block) -> None:
+        """Of a model's gauges the largest counts, everything else adds up."""
+        columns = self.layout.model_gauges[1]
+        gauges = np.maximum(self._rows()[:, columns], other._rows()[:, columns])
+        self.words[:] += other.words
+        self._rows()[:, columns] = gauges
+
+    def thread(self) -> ThreadStats:
+        """The figures by their names."""
+        header, start, layout, words = self.header, self.start, self.layout, self.words
+        bits = header.histogram_sub_bits, header.histogram_unit_bits
+        return ThreadStats(
+            structs.ROLES[start.role],
+            start.index,
+            start.cpu,
+            start.tid,
+            start.node,
+            _values(layout.counters, words),
+            _values(layout.gauges, words),
+            {
+                one.name: Histogram(words[one.offset : one.offset + one.count], *bits)
+                for one in layout.histograms
+            },
+            self._counters(),
+            self._of_models(layout.model_gauges),
+            self._histograms(),
+        )
+
+    def _rows(self) -> npt.NDArray[np.uint64]:
+        return self.words[self.layout.first :].reshape(
+            len(self.names), self.header.model_stride // 8
+        )
+
+    def _of_models(self, columns: Columns) -> Values:
+        keys, at = columns
+        rows = self._rows()[:, at].tolist()
+        return {
+            name: dict(zip(keys, row, strict=True))
+            for name, row in zip(self.names, rows, strict=True)
+        }
+
+    def _counters(self) -> Values:
+        """Those of experts by the experts' names; what is of none is left out."""
+        found = self._of_models(self.layout.model_counters)
+        if not self.experts or not self.layout.experts[0]:
+            return found
+        for name, places in self._of_models(self.layout.experts).items():
+            for place, expert in self.experts.get(name, {}).items():
+                key = EXPERT + expert
+                found[name][key] = found[name].get(key, 0) + places.get(str(place), 0)
+        return found
+
+    def _histograms(self) -> Histograms:
+        header = self.header
+        bits = header.model_histogram_sub_bits, header.model_histogram_unit_bits
+        rows = self._rows()
+        return {
+            name: {
+                stage: Histogram(row[at + 1 : at + count], *bits, int(row[at]))
+                for stage, at, count in self.layout.stages
+            }
+            for name, row in zip(self.names, rows, strict=True)
+        }
+
+
+class _Threads(Sequence[ThreadStats]):
+    """Each thread's figures, by their names once somebody looks: most want the sums alone."""
+
+    def __init__(self, blocks: list[_Block]) -> None:
+        self._blocks = blocks
+        self._made: tuple[ThreadStats, ...] | None = None
+
+    def _all(self) -> tuple[ThreadStats, ...]:
+        if self._made is None:
+            self._made = tuple(block.thread() for block in self._blocks)
+        return self._made
+
+    @overload
+    def __getitem__(self, at: int) -> ThreadStats: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[ThreadStats]: ...
+    def __getitem__(self, at: int | slice) -> ThreadStats | Sequence[ThreadStats]:
+        return self._all()[at]
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+
+def _values(columns: Columns, words: npt.NDArray[np.uint64]) -> dict[str, int]:
+    keys, at = columns
+    return dict(zip(keys, words[at].tolist(), strict=True))
