@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import harness
+import needs
 import pytest
 from conftest import Serve
 from harness import Server, eventually, processes_of_models
@@ -18,10 +19,13 @@ from test_e2e_isolation_live import APART, call, factor, put
 
 from lumen_uring.ring.stats import read
 
-pytestmark = [
-    pytest.mark.once,  # what runs models is the same on both backends
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores"),
-]
+pytestmark = pytest.mark.once  # what runs models is the same on both backends
+
+
+@pytest.fixture(autouse=True)
+def _two_cores() -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        needs.absent("cores")
 
 
 def document(folder: Path, workers: int, *more: str) -> dict[str, object]:
@@ -120,7 +124,7 @@ def test_a_process_that_ends_comes_back_for_all_workers(serve: Serve, tmp_path: 
 def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path) -> None:
     """The change is refused, and nothing has changed; the process serves on."""
     if harness.sanitized():
-        pytest.skip("a sanitizer's process ends where it gets no memory")
+        needs.absent("unsanitized")  # whose process ends where it gets no memory
     folder = tmp_path / "models"
     put(folder, "same", 7, "")
     put(folder, "apart", 2)
@@ -145,7 +149,7 @@ def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path) -> None:
 def test_a_worker_that_cannot_come(serve: Serve, tmp_path: Path, stacks: int, why: str) -> None:
     """Where there is no memory for its thread, or for what it needs, nothing has changed."""
     if harness.sanitized():
-        pytest.skip("a sanitizer's process ends where it gets no memory")
+        needs.absent("unsanitized")  # whose process ends where it gets no memory
     folder = tmp_path / "models"
     put(folder, "same", 7, "")
     put(folder, "apart", 2, "")
