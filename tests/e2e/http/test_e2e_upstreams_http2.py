@@ -43,6 +43,8 @@ from upstreams import (
 from upstreams2 import Stream, data, frames, head, upstream2
 from web import Http
 
+pytestmark = pytest.mark.once  # frames and streams: bytes come as in test_e2e_upstreams.py
+
 
 def settings2(*urls: str, **rest: object) -> dict[str, Any]:
     """Without TLS nobody says which HTTP it is: that is a setting. One I/O thread, so that what
