@@ -91,9 +91,20 @@ def settle(server: Server) -> None:
     eventually(kept, "an entry for each miss")
 
 
+def before(server: Server) -> tuple[int, int]:
+    """What is counted once every earlier request is."""
+
+    def all_settled() -> bool:
+        figures = server.figures()
+        return figures.settled == figures.requests
+
+    eventually(all_settled, "the end of every request", found=server.figures)
+    return counted(server)
+
+
 def twice(server: Server, ask: Callable[[], Any]) -> Any:
     """The answer, which the second time comes from the cache."""
-    hits, misses = counted(server)
+    hits, misses = before(server)
     first = ask()
     settle(server)
     counts(server, hits, misses + 1)
@@ -149,7 +160,7 @@ def test_the_second_answer_is_the_first(server: Server, how: str) -> None:
         data = web.infer("several", inputs)
     twice(server, over_http(server, data))
     plain = data.replace(b"/v2/models/", b"/v2/models/plain.", 1)
-    hits = counted(server)
+    hits = before(server)
     body, _ = over_http(server, data)()
     other, _ = over_http(server, plain)()
     assert other.replace(b"plain.", b"", 1) == body
@@ -166,7 +177,7 @@ def test_native_requests_and_http_share_answers(server: Server) -> None:
         return reply.status, reply.flags, reply.id, reply.rows, reply.payload, reply.expert
 
     assert twice(server, ask)[4] == (2 * a).tobytes()
-    hits, misses = counted(server)
+    hits, misses = before(server)
     with Http(server.port) as http:
         for form in ({}, {"binary_outputs": False}, {"id": "b"}):
             answer = http.query(web.infer("double", {"x": a}, **form))
@@ -185,7 +196,7 @@ def test_what_is_asked_of_the_same_tensors_is_not_mixed(server: Server) -> None:
         {"outputs": [{"name": "y", "parameters": {"binary_data": True}}]},
         {"binary_outputs": False},
     ]
-    hits, misses = counted(server)
+    hits, misses = before(server)
     with Http(server.port) as http:
         for form in [*forms, *reversed(forms)]:
             plain = http.query(web.infer("plain.named", {"x": a}, **form))
@@ -236,7 +247,7 @@ def test_pictures_by_their_files(server: Server) -> None:
     file = pictures.FILES["jpeg"]
     whole = web.post(web.path("picture"), file)
     first, _ = twice(server, over_http(server, whole))
-    hits, misses = counted(server)
+    hits, misses = before(server)
     for boundary in ("----x", "----another"):  # what is around the file is no part of it
         body = pictures.form(file, boundary)
         data = web.post(
