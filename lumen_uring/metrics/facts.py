@@ -20,10 +20,13 @@ from lumen_uring.ring.report import Load
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, for each
-    model of the start its name and its execution providers, what says the states of all and when
-    certificates end, the guard of the server's threads, what has the budgets,
-    recorded requests, and what says how loaded the server is."""
+    """What the metrics page says beside the figures.
+
+    Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots at the start
+    and what says those of now, for each model of the start its name and its execution providers,
+    what says the states of all and when certificates end, the guard of the server's threads, what
+    has the budgets, recorded requests, and what says how loaded the server is.
+    """
 
     version: str
     ort_version: str
@@ -37,6 +40,12 @@ class Facts:
     budgets: Callable[[], Sequence[Budget]] = tuple
     exemplars: Exemplars = field(default_factory=Exemplars, compare=False)
     load: Callable[[], Load] = Load
+    info: Callable[[], EngineInfo] | None = field(default=None, compare=False)
+
+    def workers_and_slots(self) -> tuple[int, int]:
+        """Those of now: both may change while the server runs."""
+        now = self if self.info is None else self.info()
+        return now.workers, now.slots
 
 
 def facts_of(
@@ -48,6 +57,7 @@ def facts_of(
     budgets: Callable[[], Sequence[Budget]] = tuple,
     exemplars: Exemplars | None = None,
     load: Callable[[], Load] = Load,
+    now: Callable[[], EngineInfo] | None = None,
 ) -> Facts:
     """The facts of an engine that has started.
 
@@ -60,6 +70,7 @@ def facts_of(
         budgets: says what has them.
         exemplars: of its histograms.
         load: says how loaded it is.
+        now: says what it is by now.
     """
     providers = tuple(
         (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
@@ -77,4 +88,5 @@ def facts_of(
         budgets,
         exemplars or Exemplars(),
         load,
+        now,
     )

@@ -81,6 +81,7 @@ class ServerCollector(Collector):
 
     def _server(self, snapshot: Snapshot) -> Iterator[Metric]:
         facts = self._facts
+        workers, slots = facts.workers_and_slots()
         for name, text, value in (
             (
                 "lumen_ready",
@@ -93,12 +94,12 @@ class ServerCollector(Collector):
                 # Every I/O thread watches all workers: their sum would count one several times.
                 float(snapshot.gauges.get("io", {}).get("worker_hangs", 0) > 0),
             ),
-            ("lumen_workers", "Worker threads, which run the models", facts.workers),
+            ("lumen_workers", "Worker threads, which run the models", workers),
             ("lumen_io_threads", "I/O threads, which own the connections", facts.io_threads),
             (
                 "lumen_slots",
                 "Number of slots; a slot is the memory of one request and its reply",
-                facts.slots,
+                slots,
             ),
         ):
             yield GaugeMetricFamily(name, text, value)

@@ -156,7 +156,7 @@ class LiveModels(Handle):
             Whether all threads have followed; False: one is in a Run of seconds, and will.
 
         Raises:
-            EngineError: one of the three needs a restart; nothing has changed.
+            EngineError: one of the three needs a restart, or more workers cannot come; none works.
 
         Source:
             lumen_change_workers

@@ -152,7 +152,7 @@ def _map(path: Path, descriptor: int) -> npt.NDArray[np.uint8]:
 
 
 def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> None:
-    # M2: the magic is read before everything else; pairs with M1 and M3 in c/src/parts/stats.c.
+    # M2: the magic is read before everything else; pairs with M1, M3 and M7 in c/src/parts/stats.c.
     if header.magic != structs.STATS_MAGIC:
         raise StatsError(
             f"{path} is no statistics file: expected {structs.STATS_MAGIC!r} at its start, "

@@ -28,6 +28,7 @@ from lumen_uring.serving.notify import Notifier
 from lumen_uring.serving.processes import Processes
 from lumen_uring.serving.reload_report import Report
 from lumen_uring.serving.resolver import Resolver
+from lumen_uring.serving.workers import Change
 from lumen_uring.settings import reload
 from lumen_uring.settings.schema import Config
 
@@ -73,6 +74,8 @@ class MainLoop:
         self._certificates = certificates
         self._budgets = budgets
         self._resolver = resolver
+        self._change: Change | None = None  # of the workers, which a reload waits for
+        self._asked_again = False  # for another reload meanwhile
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
@@ -89,6 +92,8 @@ class MainLoop:
                 return self._end(number)
             with guard.part("signals"):
                 self._obey(number)
+            with guard.part("workers"):
+                self._look_at_change()
             with guard.part("news"):
                 if news := self._engine.news():
                     self._journal.log("error", news)
@@ -117,19 +122,36 @@ class MainLoop:
 
     def _obey(self, number: signal.Signals | None) -> None:
         """Does what a signal asks for that does not end the server."""
-        if number == signal.SIGHUP:
+        if number == signal.SIGHUP and self._change is not None:
+            self._asked_again = True
+        elif number == signal.SIGHUP:
             self._notifier.reloading()
-            try:
-                self._reload()
-            except Exception as error:
-                said = f"The reload failed: {type(error).__name__}: {error}"
-                self._reload_failed(said)
-            self._notifier.ready("Reloaded.")
+            self._carry_out(self._reload)
         elif number == signal.SIGUSR1:
             self._reopen(self._config)
             self._engine.reopen_files(self._config)
         elif number is not None and number != signal.SIGCHLD:
             self._journal.log("debug", f"{number.name} is ignored.")
+
+    def _carry_out(self, part: Callable[[], None]) -> None:
+        """Does a part of a reload, and says where it is the last one."""
+        try:
+            part()
+        except Exception as error:
+            self._change = None
+            self._reload_failed(f"The reload failed: {type(error).__name__}: {error}")
+        if self._change is None:
+            self._notifier.ready("Reloaded.")
+
+    def _look_at_change(self) -> None:
+        """Goes on with a reload that waited for the workers; then with the next one."""
+        if self._change is None or self._change.is_going_on():
+            return
+        change, self._change = self._change, None
+        self._carry_out(lambda: self._end_reload(change))
+        if self._asked_again:
+            self._asked_again = False
+            self._obey(signal.SIGHUP)
 
     def _reload(self) -> None:
         """Applies the settings that a reload may change; a wrong file changes nothing."""
@@ -150,7 +172,20 @@ class MainLoop:
         except LumenError as error:
             self._reload_failed(f"The reload failed, only the log was opened again: {error}")
             return
-        plan = self._change_workers(self._change_certificates(plan))
+        change = Change(self._change_certificates(plan), wanted.broken)
+        if plan.config.engine == self._config.engine:
+            self._end_reload(change)
+        else:
+            change.begin(self._engine, self._guard)
+            self._change = change
+
+    def _end_reload(self, change: Change) -> None:
+        """The second part, once the engine has followed, or has refused to."""
+        plan = change.plan
+        if change.is_held_up:
+            self._journal.log("warning", "A Run of seconds holds up the change of the engine.")
+        if change.refusal:
+            plan = reload.without_engine(plan, self._config.engine, change.refusal)
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
         if self._resolver is not None:
@@ -167,7 +202,7 @@ class MainLoop:
             plan.models,
             plan.virtual,
             lambda lines: self._report.end(number, lines),
-            wanted.broken,
+            change.broken,
             lambda line: self._report.add(number, line),
         )
 
@@ -180,17 +215,6 @@ class MainLoop:
             self._certificates.reload(tls, self._engine)
         except (ConfigError, EngineError) as error:
             return reload.without_certificates(plan, before, str(error))
-        return plan
-
-    def _change_workers(self, plan: reload.Plan) -> reload.Plan:
-        """Applies what has changed of the engine, or says why it cannot."""
-        if plan.config.engine == self._config.engine:
-            return plan
-        try:
-            if not self._engine.change_workers(plan.config):
-                self._journal.log("warning", "A Run of seconds holds up the change of the engine.")
-        except EngineError as error:
-            return reload.without_engine(plan, self._config.engine, str(error))
         return plan
 
     def _reload_failed(self, sentence: str) -> None:

@@ -187,7 +187,7 @@ def _serve(
             facts = facts_of(
                 info, description, live.states.rows, guard,
                 certificates.expiries if certificates else tuple, keeper.rows, exporter.exemplars,
-                engine.report_load)  # fmt: skip
+                engine.report_load, engine.info)  # fmt: skip
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)

@@ -105,14 +105,21 @@ static inline int dial(lumen_server *server) {
     return fd;
 }
 
-static inline void send_to(int fd, uint16_t model) {
+/* The bytes of a request from `from` to `to`, of which it has REQUEST_BYTES. */
+enum { REQUEST_BYTES = LM_NATIVE_REQUEST_BYTES + SIZE * 4 };
+
+static inline void send_part(int fd, uint16_t model, size_t from, size_t to) {
     uint8_t request[LM_NATIVE_REQUEST_BYTES + SIZE * 4] = "LMN1\1";
     const uint32_t payload = SIZE * 4;
     const float values[SIZE] = {3, 3, 3, 3};
     memcpy(request + 6, &model, 2);
     memcpy(request + 16, &payload, 4);
     memcpy(request + LM_NATIVE_REQUEST_BYTES, values, sizeof values);
-    CHECK(send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request);
+    CHECK(send(fd, request + from, to - from, MSG_NOSIGNAL) == (ssize_t)(to - from));
+}
+
+static inline void send_to(int fd, uint16_t model) {
+    send_part(fd, model, 0, REQUEST_BYTES);
 }
 
 /* What becomes of 3: its status is LM_STATUS_UNKNOWN_MODEL where it is GONE. */

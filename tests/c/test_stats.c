@@ -437,7 +437,10 @@ static void another_worker(void) {
     uint8_t *before = read_whole(&bytes);
     CHECK(header_of(before).block_count == 3);
     CHECK(bytes == header_of(before).blocks_offset + 4 * header_of(before).block_bytes);
-    CHECK(lm_stats_add_worker(&stats, 7, &block) == 0 && block->head.index == 7);
+    for (int times = 0; times < 2; times++) /* the first one could not be set up */
+        CHECK(lm_stats_hold_worker(&stats, 7, &block) == 0 && block->head.index == 7);
+    CHECK(stats.header->block_count == 3);
+    lm_stats_show_worker(&stats);
     CHECK(block == lm_stats_worker_block(&stats, 2) && block->head.role == LUMEN_ROLE_WORKER);
     CHECK(block->head.cpu == -1 && block->head.tid == 0);
     lm_add_single_writer_u64(&block->models[MODEL_COUNT - 1].worker.model_ok, 5);

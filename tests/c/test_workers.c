@@ -214,6 +214,40 @@ static void more(void) {
     CHECK(check_threads_become(threads));
 }
 
+/* Requests whose bodies have begun to come keep their model, also when it has gone: it has what the
+ * second worker needs. */
+static void more_while_a_model_goes(void) {
+    enum { WAITING = 6 };
+    uint32_t threads, index;
+    int fds[WAITING];
+    lumen_config config;
+    lumen_server *server = start_one(&config, &threads);
+    lumen_model_config second = model_of("second", 1);
+    second.batch_size = 4;
+    CHECK(lumen_load_model(server, &second, 0, &index) == 0);
+    const uint16_t number = server->numbers[index];
+    const struct lm_model *model = server->set->models[index];
+    for (int r = 0; r < WAITING; r++) {
+        fds[r] = dial(server);
+        send_part(fds[r], number, 0, REQUEST_BYTES - 1);
+    }
+    /* relaxed: a gauge */
+    while (lm_load_relaxed_u64(&server->ios[0].stats->io.slots_in_use) < WAITING) usleep(1000);
+    CHECK(lumen_unload_model(server, "second") == 0);
+    config.thread_count = 2;
+    CHECK(lumen_change_workers(server, &config) == 0);
+    CHECK(model->sessions[1] && model->batches[1]);
+    CHECK(lumen_settle(server, 10) == LUMEN_E_AGAIN);
+    for (int r = 0; r < WAITING; r++) send_part(fds[r], number, REQUEST_BYTES - 1, REQUEST_BYTES);
+    for (int r = 0; r < WAITING; r++) {
+        CHECK(receive_from(fds[r]) == -3);
+        close(fds[r]);
+    }
+    CHECK(lumen_settle(server, 20000) == 0);
+    lumen_close(server);
+    CHECK(check_threads_become(threads));
+}
+
 /* A model that was there, one that came before the second worker and one that comes after it; one
  * that has gone by then. */
 static void more_while_models_come(void) {
@@ -248,6 +282,7 @@ int main(void) {
     if (usable() > 1) {
         more();
         more_while_models_come();
+        more_while_a_model_goes();
         under_load(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1, &random);
     }
     under_load(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 2, &random);

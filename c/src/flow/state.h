@@ -49,8 +49,7 @@ struct lm_shared {
     struct lm_io *ios;
     struct lm_worker *workers;
     uint32_t worker_count; /* all that run models, or may */
-    uint32_t
-        thread_count; /* of them, the first: places for threads; others: each an I/O thread's */
+    uint32_t thread_count; /* of them, the first: places for threads; the rest: I/O threads' */
     uint32_t active_count; /* control thread: of the places, the first, whose threads are to work */
     struct lm_bulk bulk;   /* the threads for many texts, which are workers behind these */
     struct lm_shadow_jobs shadows; /* requests that another version runs, after their answer */

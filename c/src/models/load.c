@@ -72,8 +72,7 @@ static int open_sessions(struct lm_model *model, const struct lm_ort *ort, const
     return code;
 }
 
-/* Closes session `index`, unless it is the first one's. */
-static void close_session(struct lm_model *model, const struct lm_ort *ort, uint32_t index) {
+void lm_model_close_session(struct lm_model *model, const struct lm_ort *ort, uint32_t index) {
     if (index == 0 || model->sessions[index] != model->sessions[0])
         lm_ort_session_close(ort, model->sessions[index]);
     model->sessions[index] = NULL;
@@ -85,7 +84,7 @@ int lm_model_open_session(struct lm_model *model, const struct lm_ort *ort, uint
         model->sessions[index] = model->sessions[0];
         return 0;
     }
-    close_session(model, ort, index);
+    lm_model_close_session(model, ort, index);
     return lm_ort_session_open_on(ort, &model->source, &model->weights[node], NULL,
                                   &model->sessions[index]);
 }
@@ -249,7 +248,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
 }
 
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
-    for (uint32_t s = LM_RUNNERS_MAX; s-- > 0;) close_session(model, ort, s);
+    for (uint32_t s = LM_RUNNERS_MAX; s-- > 0;) lm_model_close_session(model, ort, s);
     free(model->description.text);
     model->description.text = NULL;
     lm_warmups_close(model);

@@ -97,7 +97,7 @@ struct lm_model {
     bool output_bytes_are_default; /* nobody set them: strings of a known shape add to them */
     struct lm_ort_source source;
     OrtSession *sessions[LM_RUNNERS_MAX];
-    uint32_t session_count; /* of the workers' threads, the first ones */
+    uint32_t session_count; /* of the workers' threads when it was opened, the first ones */
     uint32_t width;         /* of its Runs, as the settings say: cores; 0: auto */
     struct lm_wide wide;    /* what came of that, with the session of the first node */
     struct lm_wide *other_wides[LM_NODES_MAX - 1]; /* those of the others; NULL: none */
@@ -157,6 +157,8 @@ void lm_model_drop_tensors(struct lm_model *model);
 /* Worker `index` of that node gets a session, or another. Returns 0 or LUMEN_E_ORT. */
 int lm_model_open_session(struct lm_model *model, const struct lm_ort *ort, uint32_t node,
                           uint32_t index);
+/* Unless it is the first one's. */
+void lm_model_close_session(struct lm_model *model, const struct lm_ort *ort, uint32_t index);
 /* models/signature.c: its tensors, as its first session has them, and as the file of this path
  * tells what the session does not. Returns 0 or LUMEN_E_*. */
 int lm_model_read_signature(struct lm_model *model, const struct lm_ort *ort, const char *path);

@@ -191,7 +191,7 @@ void lm_process_want(struct lm_process *process, uint32_t workers) {
 
 int lm_process_serves(const struct lm_process *process, uint32_t workers) {
     const struct lm_boxes *boxes = process->boxes;
-    if (!lm_process_is_up(process)) return 0;
+    if (!lm_process_is_up(process)) return LUMEN_E_AGAIN;
     if (lm_load_acquire_u32(&boxes->served) >= workers) return 0; /* as J17 */
     /* relaxed: a number alone */
     return lm_load_relaxed_u32(&boxes->refused) < workers ? LUMEN_E_AGAIN : LUMEN_E_MODEL;

@@ -63,8 +63,7 @@ int lm_process_open(struct lm_process **process_out, struct lm_common_memory *co
 /* Control thread: so many workers are to be served, by a process that comes, or by this one soon.
  */
 void lm_process_want(struct lm_process *process, uint32_t workers);
-/* Whether it does, or there is none that could. LUMEN_E_AGAIN: not yet; LUMEN_E_MODEL: it cannot.
- */
+/* Returns 0 where it does; LUMEN_E_AGAIN: not yet; LUMEN_E_MODEL: it cannot. */
 int lm_process_serves(const struct lm_process *process, uint32_t workers);
 /* No thread uses it any more, and none is being started but by one that ends with the server. Ends
  * the process, which its parent reaps: the memory may be somebody else's next. NULL is allowed. */

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -41,6 +40,7 @@ struct runner {
     uint32_t index;
     int32_t cpu;
     bool is_warm;
+    uint32_t seen; /* the request that a process before has left behind: its worker gave it up */
     struct lm_binding binding;
     uint64_t places[2 * LM_TENSORS_MAX]; /* that are wrapped */
     OrtValue *values[2 * LM_TENSORS_MAX];
@@ -163,8 +163,8 @@ static uint64_t warm_sizes(struct runner *runner, const struct lm_sizes *sizes) 
     return took_ns;
 }
 
-/* As a worker warms a model of its own process up. */
-static void warm(struct runner *runner) {
+/* As a worker warms a model of its own process up. Returns 0 or LUMEN_E_*. */
+static int warm(struct runner *runner) {
     struct serving *serving = runner->serving;
     const struct lm_model *model = &serving->model;
     const struct lm_sizes modest = lm_warmup_sizes(model, 1), largest = lm_model_largest(model, 1);
@@ -173,10 +173,14 @@ static void warm(struct runner *runner) {
     if (memcmp(&modest, &largest, sizeof modest) != 0)
         took_ns = largest_ns > LM_WARM_NS ? largest_ns : warm_sizes(runner, &largest);
     if (runner->index == 0) serving->boxes->warm_ns = took_ns;
-    if (lm_warmups_run(model, &serving->ort, runner->index) != 0) {
-        fprintf(stderr, "The process of model %s cannot serve: %s\n", model->name, lm_error_last());
-        _exit(1);
-    }
+    return lm_warmups_run(model, &serving->ort, runner->index);
+}
+
+static void warm_or_end(struct runner *runner) {
+    if (warm(runner) == 0) return;
+    fprintf(stderr, "The process of model %s cannot serve: %s\n", runner->serving->model.name,
+            lm_error_last());
+    _exit(1);
 }
 
 static void *serve(void *argument) {
@@ -187,11 +191,11 @@ static void *serve(void *argument) {
     snprintf(name, sizeof name, "lumen-m/%u", runner->index);
     pthread_setname_np(pthread_self(), name);
     if (serving->ort.flush_denormals) (void)lm_processor_flush_denormals();
-    /* A process that ended has left a request behind, which its worker has given up. */
-    uint32_t seen = lm_load_acquire_u32(&box->asked), asked; /* as J12 */
-    if (!runner->is_warm) warm(runner);
-    /* J13: acq_rel: what the other threads wrote; pairs with J13, and J14 */
-    if (lm_add_acq_rel_u64(&serving->threads_ready, 1) + 1 == serving->first_count) {
+    uint32_t seen = runner->seen, asked;
+    if (!runner->is_warm) warm_or_end(runner);
+    /* J13: acq_rel: what the other threads wrote; pairs with J13 */
+    if (runner->index < serving->first_count &&
+        lm_add_acq_rel_u64(&serving->threads_ready, 1) + 1 == serving->first_count) {
         /* relaxed, both: a bound; shown by J8 */
         lm_store_relaxed_u64(&serving->memory_at_rest, private_memory());
         lm_store_relaxed_u32(&serving->boxes->served, serving->first_count);
@@ -234,12 +238,15 @@ static int start_thread(struct serving *serving, uint32_t index, bool is_warm) {
     struct runner *runner =
         aligned_alloc(LM_CACHE_LINE, lm_align_up(sizeof *runner, LM_CACHE_LINE));
     if (!runner) return lm_error(LUMEN_E_NOMEM, "no memory for the threads of a model");
+    struct lm_box *box = &serving->boxes->boxes[index];
     *runner = (struct runner){.serving = serving,
-                              .box = &serving->boxes->boxes[index],
+                              .box = box,
                               .index = index,
                               .cpu = -1,
+                              .seen = lm_load_acquire_u32(&box->asked), /* as J12 */
                               .is_warm = is_warm};
     int refused = pthread_create(&thread, NULL, serve, runner);
+    if (refused) free(runner);
     return refused ? lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread") : 0;
 }
 
@@ -266,7 +273,7 @@ static void *open_there(void *argument) {
     if (serving->ort.flush_denormals) (void)lm_processor_flush_denormals();
     for (uint32_t w = 0; w < opening->place->workers; w++) {
         struct runner runner = {.serving = serving, .index = w};
-        warm(&runner);
+        warm_or_end(&runner);
     }
     return NULL;
 }
@@ -289,12 +296,8 @@ static int open_model(struct opening *opening) {
 static int serve_another(struct serving *serving, uint32_t index) {
     struct runner runner = {.serving = serving, .index = index};
     int code = lm_model_open_session(&serving->model, &serving->ort, 0, index);
-    if (code) return code;
-    warm(&runner);
-    code = start_thread(serving, index, true);
-    /* J14: acquire: what the thread found in its box; pairs with J13 */
-    while (!code && lm_load_acquire_u64(&serving->threads_ready) <= index)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (!code) code = warm(&runner);
+    if (!code) code = start_thread(serving, index, true);
     if (code) return code;
     lm_store_relaxed_u64(&serving->memory_at_rest, private_memory()); /* relaxed: a bound */
     /* J16: release: the box is served; pairs with J17 in models/process.c */

@@ -191,11 +191,10 @@ static void write_name(struct lm_stats *stats, uint64_t models_offset, uint32_t 
     memcpy(name_at(stats, models_offset, model), name, strnlen(name, LM_NAME_BYTES_MAX - 1));
 }
 
-static void name_block(struct lm_stats *stats, uint32_t at) {
-    int is_io = at < stats->io_count;
+static void name_block(struct lm_stats *stats, uint32_t at, uint32_t index) {
     block_at(stats, at)->head =
-        (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
-                            .index = (uint16_t)(is_io ? at : at - stats->io_count),
+        (lumen_stats_block){.role = at < stats->io_count ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
+                            .index = (uint16_t)index,
                             .cpu = -1};
 }
 
@@ -250,13 +249,15 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     memcpy((uint8_t *)stats->memory.base + layout.fields_offset, fields, sizeof fields);
     for (uint32_t m = 0; m < model_count; m++)
         write_name(stats, layout.models_offset, m, model_names[m]);
-    for (uint32_t b = 0; b < layout.block_count; b++) name_block(stats, b);
+    for (uint32_t b = 0; b < layout.block_count; b++)
+        name_block(stats, b, b < io_count ? b : b - io_count);
     write_header(stats, &layout);
     return 0;
 }
 
-int lm_stats_add_worker(struct lm_stats *stats, uint32_t index, struct lm_stats_block **block_out) {
-    lumen_stats_header *header = stats->header;
+int lm_stats_hold_worker(struct lm_stats *stats, uint32_t index,
+                         struct lm_stats_block **block_out) {
+    const lumen_stats_header *header = stats->header;
     const uint32_t at = header->block_count;
     LM_ASSERT(header->blocks_offset + (at + 1ull) * header->block_bytes <= header->file_bytes);
     int refused = stats->fd < 0 ? 0 : hold_block(stats->fd, header, at, 0, header->model_count);
@@ -264,13 +265,15 @@ int lm_stats_add_worker(struct lm_stats *stats, uint32_t index, struct lm_stats_
         return lm_error_errno(LUMEN_E_NOMEM, refused,
                               "no room for the statistics of another worker in %s",
                               stats->path[0] ? stats->path : "memory");
-    name_block(stats, at);
+    name_block(stats, at, index);
     *block_out = block_at(stats, at);
-    (*block_out)->head.index = (uint16_t)index;
-    /* M3: release: a reader that counts the block finds its role; pairs with M2 in
-     * lumen_uring/ring/stats.py */
-    lm_plain_store_release_u32(&header->block_count, at + 1);
     return 0;
+}
+
+void lm_stats_show_worker(struct lm_stats *stats) {
+    /* M7: release: a reader that counts the block finds its role; pairs with M2 in
+     * lumen_uring/ring/stats.py */
+    lm_plain_store_release_u32(&stats->header->block_count, stats->header->block_count + 1);
 }
 
 int lm_stats_add_model(struct lm_stats *stats, const char *name) {

@@ -223,15 +223,15 @@ struct lm_stats {
     char path[64];  /* of the file; "" where nothing but this process can read it */
     char note[256]; /* why it is not where readers look, or "" */
 };
-
 /* Creates /dev/shm/lumen-<port>, mode 0600, and holds a lock on it; a file that nobody holds is
  * replaced. Where that cannot be, the figures are in a file of another name or in memory, and
  * `note` says so. Beside the workers so many may come later. Returns 0 or LUMEN_E_NOMEM. */
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   uint32_t later_count, const char *const *model_names, uint32_t model_count);
-/* One worker more, with that number, before its thread starts; one model more, whose index is the
- * next one, before requests name it. Return 0, or LUMEN_E_NOMEM where /dev/shm has no room. */
-int lm_stats_add_worker(struct lm_stats *stats, uint32_t index, struct lm_stats_block **block_out);
+/* One worker more, with that number, which readers see once it is shown; one model more, of the
+ * next index, before requests name it. Return 0, or LUMEN_E_NOMEM where /dev/shm has no room. */
+int lm_stats_hold_worker(struct lm_stats *stats, uint32_t index, struct lm_stats_block **block_out);
+void lm_stats_show_worker(struct lm_stats *stats);
 int lm_stats_add_model(struct lm_stats *stats, const char *name);
 /* Gives the row of a model that nobody asks for any more to another one: its figures begin at 0,
  * and readers see either model whole (lumen_stats_header.naming). */

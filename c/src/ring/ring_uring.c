@@ -84,6 +84,9 @@ static uint64_t pack(enum lm_op op, uint32_t index, uint32_t generation) {
 }
 
 /* As the kernel, or one that knows less. */
+/* The kernel orders the two; ThreadSanitizer does not see liburing's calls. */
+static lm_atomic_u32 rings_closed;
+
 static int try_setup(struct lm_uring *ring, const struct lm_uring_features *features,
                      unsigned sq_entries, struct io_uring_params *params) {
     if (features->masked & LM_MASK_SETUP) return -ENOSYS;
@@ -92,6 +95,8 @@ static int try_setup(struct lm_uring *ring, const struct lm_uring_features *feat
     }
     int code = io_uring_queue_init_params(sq_entries, &ring->uring, params);
     if (code) ring->uring.ring_fd = -1; /* newer versions of liburing leave a 0 behind */
+    /* U1: acquire: a ring may lie where another thread's has lain; pairs with U2 */
+    (void)lm_load_acquire_u32(&rings_closed);
     return code;
 }
 
@@ -218,6 +223,9 @@ int lm_uring_open(struct lm_ring **ring_out, const struct lm_uring_features *fea
 
 void lm_uring_close(struct lm_ring *base) {
     struct lm_uring *ring = own(base);
+    /* U2: acq_rel: what was written to the memory of this ring, and of those before; pairs with U1
+     * and U2 */
+    (void)lm_exchange_acq_rel_u32(&rings_closed, 1);
     if (ring->uring.ring_fd >= 0) io_uring_queue_exit(&ring->uring);
     lm_mapping_close(&ring->buffer_ring_memory);
     lm_ring_base_close(base);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/topology.h"
 #include "models/virtual.h"
+#include "server/growth.h"
 #include "server/state.h"
 
 static bool has_copies(const struct lm_shared *shared) {
@@ -118,12 +119,22 @@ int lm_server_open_io_sessions(lumen_server *server, struct lm_model *model) {
 int lm_server_open_later_sessions(lumen_server *server, const struct lm_model_set *set,
                                   uint32_t worker) {
     int code = 0;
-    for (uint32_t m = 0; !code && m < set->count; m++) {
-        struct lm_model *model = set->models[m];
-        if (model->session_count > 0 && !model->sessions[worker])
-            code = open_sessions(server, model, worker, worker + 1);
+    for (; set; set = set->retired) {
+        for (uint32_t m = 0; !code && m < set->count; m++) {
+            struct lm_model *model = set->models[m];
+            if (model->session_count == 0 || model->sessions[worker]) continue;
+            code = lm_server_check_phase(server);
+            if (!code) code = open_sessions(server, model, worker, worker + 1);
+        }
     }
     return code;
+}
+
+void lm_server_close_later_sessions(lumen_server *server, const struct lm_model_set *set,
+                                    uint32_t worker) {
+    for (; set; set = set->retired)
+        for (uint32_t m = 0; m < set->count; m++)
+            lm_model_close_session(set->models[m], &server->shared.ort, worker);
 }
 
 int lm_server_open_sessions(lumen_server *server) {

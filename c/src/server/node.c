@@ -1,5 +1,5 @@
 /* node.c: the nodes: how many threads each has and on which cores, their slots, connections
- * and queue. Control thread only, while no other thread runs.
+ * and queue. Control thread only, while no other thread runs, but for what the cores are shared by.
  */
 #include <stdio.h>
 #include <stdlib.h>

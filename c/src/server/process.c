@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "models/process.h"
 #include "models/process_serve.h"
+#include "server/growth.h"
 #include "server/state.h"
 
 enum {
@@ -72,27 +73,40 @@ int lm_server_isolate(lumen_server *server, struct lm_model *model,
 /* ---- more workers ---- */
 
 void lm_server_want_of_processes(const struct lm_model_set *set, uint32_t workers) {
-    for (uint32_t m = 0; m < set->count; m++)
-        if (set->models[m]->process) lm_process_want(set->models[m]->process, workers);
+    for (; set; set = set->retired)
+        for (uint32_t m = 0; m < set->count; m++)
+            if (set->models[m]->process) lm_process_want(set->models[m]->process, workers);
 }
 
-int lm_server_await_processes(const struct lm_model_set *set, uint32_t workers) {
+/* `is_retired`: what is not there needs not come back. */
+static int await_process(const lumen_server *server, const struct lm_model *model, bool is_retired,
+                         uint32_t workers) {
     const uint64_t until_ns = lm_now_ns() + GROW_MS * 1000000ull;
-    for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_model *model = set->models[m];
-        int code = model->process ? lm_process_serves(model->process, workers) : 0;
-        for (; code == LUMEN_E_AGAIN && lm_now_ns() < until_ns;
-             code = lm_process_serves(model->process, workers))
+    for (;;) {
+        int code = lm_process_serves(model->process, workers);
+        bool waits = code == LUMEN_E_AGAIN && !(is_retired && !lm_process_is_up(model->process));
+        if (!code || (code == LUMEN_E_AGAIN && !waits)) return 0;
+        if (waits && (code = lm_server_check_phase(server))) return code;
+        if (waits && lm_now_ns() < until_ns) {
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        if (code) {
-            return lm_error(
-                LUMEN_E_MODEL, "engine.thread_count cannot become %u: the process of model '%s' %s",
-                workers, model->name,
-                code == LUMEN_E_AGAIN ? "has not opened as many sessions in time"
-                                      : "cannot serve as many (its line in the log says why)");
+            continue;
         }
+        return lm_error(LUMEN_E_MODEL,
+                        "engine.thread_count cannot become %u: the process of model '%s' %s",
+                        workers, model->name,
+                        waits ? "has not opened as many sessions in time"
+                              : "cannot serve as many (its line in the log says why)");
     }
-    return 0;
+}
+
+int lm_server_await_processes(const lumen_server *server, const struct lm_model_set *set,
+                              uint32_t workers) {
+    int code = 0;
+    for (const struct lm_model_set *each = set; each; each = each->retired)
+        for (uint32_t m = 0; !code && m < each->count; m++)
+            if (each->models[m]->process)
+                code = await_process(server, each->models[m], each != set, workers);
+    return code;
 }
 
 int lm_server_open_rooms(const lumen_server *server, struct lm_process *process) {
@@ -114,9 +128,8 @@ static int why_over(const struct lm_loading *loading, uint64_t until_ns) {
     const struct lm_process *process = loading->process;
     const char *name = loading->config->name;
     const uint32_t end = lm_process_end(process);
-    /* relaxed: guards nothing */
-    if (lm_load_relaxed_u32(&loading->server->shared.phase) == LM_PHASE_DRAINING)
-        return lm_error(LUMEN_E_STATE, "the server has ended");
+    const int code = lm_server_check_phase(loading->server);
+    if (code) return code;
     if (loading->is_called_off) return lm_server_called_off(loading);
     if (end) {
         return lm_error(LUMEN_E_MODEL,

@@ -8,13 +8,16 @@
 #include "flow/reload.h"
 #include "server/state.h"
 
+/* By the workers of the start: slots do not become more with them. */
 struct lm_slot_plan_limits lm_server_slot_limits(const lumen_server *server) {
     const struct lm_shared *shared = &server->shared;
     const lumen_config *config = &shared->config;
     return (struct lm_slot_plan_limits){.arena_bytes = config->arena_bytes / shared->io_count,
                                         .max_request_bytes = config->max_request_bytes,
                                         .slot_count_max = config->queue_capacity / shared->io_count,
-                                        .worker_count = lm_shared_parallel(shared)};
+                                        .worker_count = server->placement.worker_count
+                                                            ? server->placement.worker_count
+                                                            : shared->worker_count};
 }
 
 /* The most memory for slots where nobody set a bound. */
@@ -72,6 +75,7 @@ static uint64_t bytes_left(const lumen_server *server, const struct lm_annexes *
 static int open_annex(lumen_server *server, struct lm_io *io, const struct lm_model *model,
                       size_t slot_bytes, uint64_t beside) {
     uint32_t least = lm_node_parallel(io->node), most = io->arena.annex_slots;
+    if (least > most) least = most; /* there were fewer workers at the start */
     uint64_t left = bytes_left(server, &io->annexes);
     uint64_t fitting = left > beside ? (left - beside) / slot_bytes : 0;
     if (fitting < least) fitting = least;

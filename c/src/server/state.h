@@ -31,7 +31,7 @@ struct lumen_server {
     bool auto_request, auto_arena; /* max_request_bytes and arena_bytes follow from the models */
     bool by_time;                  /* engine.queue_type is auto: I/O threads run what is short */
     bool all_inline;               /* I/O threads run every request of one row */
-    bool grows;                    /* threads are being set up: replaced sets stay */
+    bool grows;                    /* a worker is being set up: replaced sets stay */
     uint32_t thread_total;         /* worker threads that there are, the first places */
     uint64_t descriptors;          /* that may be open, where those are too few */
     lumen_info info;
@@ -47,7 +47,7 @@ struct lumen_server {
     uint32_t names_max;                       /* at a time: LUMEN_MODELS_MAX, but in tests */
     uint64_t left[LUMEN_MODELS_MAX], leaving; /* the larger, the later its name went */
     struct lm_loading *loading;               /* the model that is being loaded, or NULL */
-    pthread_mutex_t changing; /* held for a whole load: one at a time. An unload waits for none */
+    pthread_mutex_t changing; /* held for a load, or a change of workers: one at a time */
     pthread_mutex_t control;  /* what the short calls look at: the set, the state, the tables */
     bool comes;               /* a model is being loaded, and may have slots already */
     uint32_t metrics_port;    /* of another program part, 0: none; the page names it */
@@ -200,10 +200,6 @@ int lm_server_await_process(struct lm_loading *loading);
 void lm_server_leave_process(struct lm_loading *loading);
 /* The sentence for it. Returns LUMEN_E_STATE. */
 int lm_server_called_off(const struct lm_loading *loading);
-/* The processes of these models are to serve so many workers; the caller holds `control`. */
-void lm_server_want_of_processes(const struct lm_model_set *set, uint32_t workers);
-/* Waits until they do. Returns 0 or LUMEN_E_MODEL. */
-int lm_server_await_processes(const struct lm_model_set *set, uint32_t workers);
 /* Whether a process of one of these models is being started; the caller holds `control`. */
 bool lm_server_starts_process(const struct lm_model_set *set);
 
@@ -215,9 +211,6 @@ int lm_server_copy_weights(lumen_server *server, struct lm_model *model);
 int lm_server_open_sessions(lumen_server *server);
 /* The same of one model. */
 int lm_server_open_io_sessions(lumen_server *server, struct lm_model *model);
-/* A session of each of the set's models, for a worker that comes later. Returns 0 or LUMEN_E_*. */
-int lm_server_open_later_sessions(lumen_server *server, const struct lm_model_set *set,
-                                  uint32_t worker);
 /* A line for each node, with where its pages lie. */
 void lm_server_describe_nodes(lumen_server *server);
 /* Locks the pages of the arenas for the GPU, where CUDA computes a model. Returns 0, or
@@ -239,9 +232,6 @@ int lm_server_follow_traffic(lumen_server *server, const struct lm_traffic *traf
 /* Starts all threads, waits until each is set up, and lets them go; or home, where one could not
  * be. */
 int lm_server_start_threads(lumen_server *server);
-/* While the server serves: a thread for each place before `last` that has none, asleep until a line
- * wants it. The caller has opened their sessions, and holds `changing`. Returns 0 or LUMEN_E_*. */
-int lm_server_start_workers(lumen_server *server, uint32_t last);
 /* The thread that runs copies of requests, unless it is there. Returns 0 or LUMEN_E_NOMEM. */
 int lm_server_start_shadow(lumen_server *server);
 /* Waits for those that were started. */

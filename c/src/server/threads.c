@@ -1,5 +1,5 @@
-/* threads.c: the server's threads: started, checked, joined. Control thread only; the
- * threads' own part is flow/threads.c.
+/* threads.c: the server's threads: started, checked, joined. Control thread only, but for those
+ * that come later (growth.h); the threads' own part is flow/threads.c.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "server/growth.h"
 #include "server/state.h"
 #include "work/bulk.h"
 #include "work/shadow.h"
@@ -175,72 +176,52 @@ void lm_server_join_threads(lumen_server *server) {
 
 /* ---- workers that come later ---- */
 
-/* Its part of the statistics, and its thread. */
-static int start_worker(lumen_server *server, uint32_t index) {
+/* Its part of the statistics, and its thread; the caller holds `control`. */
+static int start_worker(lumen_server *server, struct lm_worker *worker) {
     struct lm_shared *shared = &server->shared;
-    struct lm_worker *worker = &server->workers[index];
-    int code = worker->stats ? 0 : lm_stats_add_worker(&shared->stats, index, &worker->stats);
+    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server has ended");
+    int code = lm_stats_hold_worker(&shared->stats, worker->index, &worker->stats);
     if (code) return code;
-    (void)lm_count_relaxed_u64(&shared->workers_running, 1);   /* relaxed: under `control` */
-    lm_store_relaxed_u32(&worker->presence, LM_WORKER_ABSENT); /* relaxed: no thread yet */
+    /* relaxed, all: under `control`, and no thread yet */
+    (void)lm_count_relaxed_u64(&shared->workers_running, 1);
+    lm_store_relaxed_u32(&worker->presence, LM_WORKER_ABSENT);
     code = spawn(&worker->thread, &worker->thread_started, lm_worker_main, worker);
     if (code) (void)lm_sub_relaxed_u64(&shared->workers_running, 1); /* relaxed: as above */
     return code;
 }
 
-/* So many threads more, as far as they can be started; the caller holds `control`, so that the
- * server does not end meanwhile. */
-static int spawn_workers(lumen_server *server, uint32_t last) {
-    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server has ended");
-    int code = 0;
-    for (uint32_t w = server->thread_total; !code && w < last; w++)
-        /* It has one where another failed the last time. */
-        if (!server->workers[w].thread_started) code = start_worker(server, w);
-    return code;
-}
-
-/* One that could not be set up ends, and may be tried again. */
-static int leave_failed(struct lm_worker *worker) {
-    const int code = worker->start_code;
-    if (!code) return 0;
-    pthread_join(worker->thread, NULL);
-    worker->thread_started = false;
-    lm_worker_leave_models(worker);
-    lm_worker_close(worker);
-    return lm_error(code, "%s", worker->note);
-}
-
-static int await_workers(lumen_server *server, uint32_t last) {
-    int code = 0;
-    for (uint32_t w = server->thread_total; w < last; w++) {
-        struct lm_worker *worker = &server->workers[w];
-        if (!worker->thread_started) continue;
-        /* H12: acquire: how that went; pairs with H11 in work/worker.c */
-        while (lm_load_acquire_u32(&worker->presence) == LM_WORKER_ABSENT)
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        const int failed = leave_failed(worker);
-        if (failed) code = failed;
+/* It is set up, or has ended; the caller holds `control`. */
+static int count_worker(lumen_server *server, struct lm_worker *worker) {
+    if (worker->start_code) {
+        const int code = lm_error(worker->start_code, "%s", worker->note);
+        if (server->state != SERVER_RUNNING) return code; /* whoever ends the server joins it */
+        pthread_join(worker->thread, NULL);
+        worker->thread_started = false;
+        lm_worker_leave_models(worker);
+        lm_worker_close(worker);
+        return code;
     }
-    return code;
-}
-
-static void count_worker(lumen_server *server, struct lm_worker *worker) {
     server->info.worker_cpus[worker->index] = worker->pinned ? worker->cpu : -1;
+    lm_stats_show_worker(&server->shared.stats);
     /* H10: release: its statistics; pairs with H9 in work/state.h */
     lm_store_release_u32(&worker->presence, LM_WORKER_THERE);
     server->thread_total++;
+    return 0;
 }
 
-int lm_server_start_workers(lumen_server *server, uint32_t last) {
+int lm_server_add_worker(lumen_server *server) {
+    struct lm_worker *worker = &server->workers[server->thread_total];
     pthread_mutex_lock(&server->control);
-    int code = spawn_workers(server, last);
+    int code = start_worker(server, worker);
     pthread_mutex_unlock(&server->control);
-    const int failed = await_workers(server, last);
+    if (code) return code;
+    /* H12: acquire: how that went; pairs with H11 in work/worker.c */
+    while (lm_load_acquire_u32(&worker->presence) == LM_WORKER_ABSENT)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     pthread_mutex_lock(&server->control);
-    while (server->thread_total < last && server->workers[server->thread_total].thread_started)
-        count_worker(server, &server->workers[server->thread_total]);
+    code = count_worker(server, worker);
     pthread_mutex_unlock(&server->control);
-    return failed ? failed : code;
+    return code;
 }
 
 /* ---- the thread for copies of requests ---- */

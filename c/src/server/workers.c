@@ -4,12 +4,14 @@
  * has. More than there were come with sessions of their own, which are open and warm before the
  * line. Any thread of the process that holds the server; one change at a time.
  */
+#include <stdio.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/reload.h"
 #include "parts/settings.h"
+#include "server/growth.h"
 #include "server/state.h"
 
 enum { WAIT_MS = 5000 }; /* for threads that are in a Run */
@@ -75,30 +77,37 @@ static struct change change_of(const lumen_server *server, const lumen_config *c
 
 /* ---- more threads ---- */
 
-/* The set whose models get more sessions: no set ends meanwhile. NULL: the server has ended. */
+/* The set in force: it and those that it has replaced stay until the end of the growth. */
 static const struct lm_model_set *begin_growth(lumen_server *server, uint32_t workers) {
-    const struct lm_model_set *set = NULL;
     pthread_mutex_lock(&server->control);
-    if (server->state == SERVER_RUNNING) set = server->set;
-    server->grows = set != NULL;
-    if (set) lm_server_want_of_processes(set, workers);
+    const struct lm_model_set *set = server->set;
+    server->grows = true;
+    lm_server_want_of_processes(set, workers);
     pthread_mutex_unlock(&server->control);
     return set;
 }
 
-/* After a failure what there is by then stays: the next time it is there. */
+static int add_worker(lumen_server *server, const struct lm_model_set *set) {
+    const uint32_t index = server->thread_total;
+    int code = lm_server_check_phase(server);
+    if (!code) code = lm_server_open_later_sessions(server, set, index);
+    if (!code) code = lm_server_add_worker(server);
+    if (code) lm_server_close_later_sessions(server, set, index);
+    return code;
+}
+
+/* After a failure workers that have come by then sleep. */
 static int grow(lumen_server *server, uint32_t workers) {
+    char why[512];
     const struct lm_model_set *set = begin_growth(server, workers);
-    int code = set ? 0 : lm_error(LUMEN_E_STATE, "the server has ended");
-    for (uint32_t w = server->thread_total; !code && w < workers; w++)
-        code = lm_server_open_later_sessions(server, set, w);
-    if (!code) code = lm_server_await_processes(set, workers);
-    if (!code) code = lm_server_start_workers(server, workers);
+    int code = lm_server_await_processes(server, set, workers);
+    while (!code && server->thread_total < workers) code = add_worker(server, set);
+    snprintf(why, sizeof why, "%s", lm_error_last());
     pthread_mutex_lock(&server->control);
     server->grows = false;
     if (code) lm_server_want_of_processes(server->set, server->thread_total);
     pthread_mutex_unlock(&server->control);
-    return code;
+    return code ? lm_error(code, "%s", why) : 0;
 }
 
 /* ---- the line ---- */

@@ -294,9 +294,9 @@ static bool output_at(const struct lm_batch *batch, const struct lm_model *model
 }
 
 void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request) {
-    const struct lm_batch *batch = request->model->batches[worker->index];
     struct iovec *end = request->message.msg_iov + request->message.msg_iovlen;
-    if (!request->in_batch) return;
+    if (!request->in_batch) return; /* threads for many texts have no batches */
+    const struct lm_batch *batch = request->model->batches[worker->index];
     request->in_batch = false;
     for (struct iovec *part = request->message.msg_iov; part < end; part++) {
         uint32_t output;

@@ -128,6 +128,8 @@ static int run_text(struct lm_worker *worker, const struct lm_request *request, 
 static void work(struct lm_worker *worker, uint32_t job) {
     struct lm_request *request = lm_worker_request(worker, job);
     struct lm_bulk_share *share = &request->share;
+    /* There are as many as workers: with many of them the last ones do without. */
+    const uint32_t arena = worker->index < LM_RUNNERS_MAX ? worker->index : UINT32_MAX;
     while (!share->is_whole) {
         /* relaxed, both: a number for each taker; a failure that is not seen costs a Run */
         uint64_t row = lm_count_relaxed_u64(&share->next, 1);
@@ -136,7 +138,7 @@ static void work(struct lm_worker *worker, uint32_t job) {
             fail(request, LUMEN_E_STATE, "");
             break;
         }
-        lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
+        lm_run_arena_enter(&worker->shared->run_arenas, arena);
         int code = run_text(worker, request, (uint32_t)row);
         (void)lm_run_arena_leave();
         if (code) fail(request, code, lm_error_last());

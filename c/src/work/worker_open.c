@@ -127,6 +127,15 @@ int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char 
                : lm_warmups_run(model, &worker->shared->ort, worker->index);
 }
 
+/* A set that came later than `set` has the model too. */
+static bool is_listed(const struct lm_model_set *newest, const struct lm_model_set *set,
+                      const struct lm_model *model) {
+    for (; newest != set; newest = newest->retired)
+        if (lm_model_set_find(newest, model->index) == model) return true;
+    return false;
+}
+
+/* Also for the last requests of models that went: of a worker that comes later they may be. */
 int lm_worker_open(struct lm_worker *worker) {
     struct lm_shared *shared = worker->shared;
     if (worker->cpu >= 0) {
@@ -145,12 +154,15 @@ int lm_worker_open(struct lm_worker *worker) {
     if (!code) code = lm_inflater_open(&worker->inflater);
     if (!code) code = lm_image_desk_open(worker);
     if (code) return code;
-    const struct lm_model_set *set = lm_models_in_force(shared);
-    for (uint32_t m = 0; !code && m < set->count; m++) {
-        lm_run_arena_enter(&shared->run_arenas, worker->index);
-        code = lm_worker_take_model(worker, set->models[m], worker->note, sizeof worker->note);
-        /* relaxed: a gauge */
-        lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
+    const struct lm_model_set *newest = lm_models_in_force(shared);
+    for (const struct lm_model_set *set = newest; set; set = set->retired) {
+        for (uint32_t m = 0; !code && m < set->count; m++) {
+            if (is_listed(newest, set, set->models[m])) continue;
+            lm_run_arena_enter(&shared->run_arenas, worker->index);
+            code = lm_worker_take_model(worker, set->models[m], worker->note, sizeof worker->note);
+            /* relaxed: a gauge */
+            lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
+        }
     }
     return code;
 }
@@ -194,9 +206,10 @@ static void leave_model(struct lm_shared *shared, struct lm_model *model, uint32
 }
 
 void lm_worker_leave_models(struct lm_worker *worker) {
-    const struct lm_model_set *set = lm_models_in_force(worker->shared);
-    for (uint32_t m = 0; m < set->count; m++)
-        leave_model(worker->shared, set->models[m], worker->index);
+    for (const struct lm_model_set *set = lm_models_in_force(worker->shared); set;
+         set = set->retired)
+        for (uint32_t m = 0; m < set->count; m++)
+            leave_model(worker->shared, set->models[m], worker->index);
 }
 
 void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model) {

@@ -4,9 +4,11 @@ clients ask."""
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import threading
+import urllib.request
 from pathlib import Path
 
 import harness
@@ -14,7 +16,7 @@ import needs
 import pytest
 from conftest import Serve
 from harness import Server, eventually, processes_of_models
-from operating import Reloaded
+from operating import Reloaded, free_port
 from test_e2e_isolation_live import APART, call, factor, put
 
 from lumen_uring.ring.stats import read
@@ -28,16 +30,23 @@ def _two_cores() -> None:
         needs.absent("cores")
 
 
-def document(folder: Path, workers: int, *more: str) -> dict[str, object]:
+def document(folder: Path, workers: int, *more: str, page: int = 0) -> dict[str, object]:
     repository = {"paths": [str(folder)], "control": "explicit", "load": ["same", "apart", *more]}
     engine = {"thread_count": workers, "queue_type": "mpmc"}
-    return {"engine": engine, "repository": repository}
+    return {"server": {"metrics_port": page}, "engine": engine, "repository": repository}
 
 
 def answered(server: Server) -> dict[int, int]:
     """How many requests each worker's thread has answered, by its number."""
     threads = read(server.stats_path).threads
     return {one.index: one.counters["requests_ok"] for one in threads if one.role == "worker"}
+
+
+def workers_on_the_page(port: int) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        found = re.search(r"^lumen_workers (\S+)$", answer.read().decode(), re.MULTILINE)
+    assert found is not None
+    return float(found.group(1))
 
 
 def threads_of(process: int) -> set[str]:
@@ -82,7 +91,8 @@ def test_more_workers_than_at_the_start(serve: Serve, tmp_path: Path) -> None:
     put(folder, "same", 7, "")
     put(folder, "apart", 2)
     put(folder, "later", 3, APART)
-    one = Reloaded(serve, tmp_path, document(folder, 1))
+    page = free_port()
+    one = Reloaded(serve, tmp_path, document(folder, 1, page=page))
     server = one.server
     assert set(answered(server)) == {0}
     assert call(server, "load", "later").code == 200
@@ -90,11 +100,13 @@ def test_more_workers_than_at_the_start(serve: Serve, tmp_path: Path) -> None:
     assert [threads_of(process) for process in processes] == [{"lumen-m/0"}] * 2
     factors = {"same": 7.0, "apart": 2.0, "later": 3.0}
     with Clients(server, factors):
-        said = one.reload(document(folder, 2, "later"))
+        said = one.reload(document(folder, 2, "later", page=page))
         assert "Reloaded: engine.thread_count." in said
         eventually(lambda: min(answered(server).values()) > 20, "answers of both workers", 60)
-        one.reload(document(folder, 1, "later"))
-        one.reload(document(folder, 2, "later"))
+        assert workers_on_the_page(page) == 2
+        one.reload(document(folder, 1, "later", page=page))
+        assert workers_on_the_page(page) == 1
+        one.reload(document(folder, 2, "later", page=page))
         put(folder, "last", 5, APART)
         assert call(server, "load", "last").code == 200
         assert factor(server, "last") == 5
@@ -144,10 +156,19 @@ def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stacks", "why"), [(0, "cannot start a thread"), (1, "no memory for")], ids=["thread", "rest"]
+    ("stacks", "more", "why"),
+    [
+        (0, 2 << 20, "The reload failed: RuntimeError: can't start new thread"),
+        (1, 6 << 20, "cannot start a thread"),
+        (2, 5 << 20, "no memory"),
+    ],
+    ids=["Python", "thread", "rest"],
 )
-def test_a_worker_that_cannot_come(serve: Serve, tmp_path: Path, stacks: int, why: str) -> None:
-    """Where there is no memory for its thread, or for what it needs, nothing has changed."""
+def test_a_worker_that_cannot_come(
+    serve: Serve, tmp_path: Path, stacks: int, more: int, why: str
+) -> None:
+    """Without memory for the thread that makes the change, for the worker's, or for what that
+    needs, nothing has changed."""
     if harness.sanitized():
         needs.absent("unsanitized")  # whose process ends where it gets no memory
     folder = tmp_path / "models"
@@ -158,12 +179,12 @@ def test_a_worker_that_cannot_come(serve: Serve, tmp_path: Path, stacks: int, wh
     pages = int(Path(f"/proc/{one.server.pid}/statm").read_text().split()[0])
     stack = resource.prlimit(one.server.pid, resource.RLIMIT_STACK)[0]
     stack = 2 << 20 if stack == resource.RLIM_INFINITY else stack  # as glibc has it
-    most = pages * resource.getpagesize() + stacks * stack + (2 << 20)
+    most = pages * resource.getpagesize() + stacks * stack + more
     resource.prlimit(one.server.pid, resource.RLIMIT_AS, (most, before[1]))
     said = one.reload(document(folder, 2))
     resource.prlimit(one.server.pid, resource.RLIMIT_AS, before)
     assert why in said
-    assert "Reloaded: no setting has changed." in said
+    assert ("Reloaded: no setting has changed." in said) == (stacks > 0)
     assert factor(one.server, "same") == 7
     assert answered(one.server).get(1, 0) == 0
     assert "Reloaded: engine.thread_count." in one.reload(document(folder, 2))
