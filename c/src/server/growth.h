@@ -1,6 +1,6 @@
 /* growth.h: what a worker that comes while the server serves needs of the parts of the server. Any
- * thread that holds `changing`, while `grows` is set: no set of models ends. A set stands for itself
- * and for those that it has replaced, whose last requests new workers may get.
+ * thread that holds `changing`, while `grows` is set: no set of models ends. A set stands for
+ * itself and for those that it has replaced, whose last requests new workers may get.
  */
 #ifndef LM_SERVER_GROWTH_H
 #define LM_SERVER_GROWTH_H
