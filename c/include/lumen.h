@@ -743,9 +743,10 @@ LUMEN_API int lumen_longest_idle(lumen_server *server, const char *const *spared
 /* Puts queue_type, thread_count and allocator_type of the settings in force while the server
  * serves: requests that come from here on find them, those in flight go on as they are. Others of
  * the settings are not looked at. Threads that are not wanted sleep; those that are missing, up to
- * the cores of the server's one node, get sessions of all models first, which takes a while. On an
- * error nothing has changed, but that threads may have come, which sleep; LUMEN_E_AGAIN: a worker
- * or an I/O thread is in a Run for so long that the change goes on after the return. Any thread. */
+ * the cores of the server's one node, get sessions of all models first, which takes a while.
+ * LUMEN_E_AGAIN: a worker or an I/O thread is in a Run for so long that the change goes on after
+ * the return. On any other error nothing has changed, but threads may have come, which sleep. Any
+ * thread. */
 LUMEN_API int lumen_change_workers(lumen_server *server, const lumen_config *config);
 /* Frees what was replaced or unloaded, as lumen_heartbeat does: 0 when nothing is left of it,
  * LUMEN_E_AGAIN when requests in flight still use some after timeout_ms. */

@@ -122,7 +122,7 @@ static inline void send_to(int fd, uint16_t model) {
     send_part(fd, model, 0, REQUEST_BYTES);
 }
 
-/* What becomes of 3: its status is LM_STATUS_UNKNOWN_MODEL where it is GONE. */
+/* Returns the model's answer to 3, or GONE where the status is LM_STATUS_UNKNOWN_MODEL. */
 static inline int receive_from(int fd) {
     uint8_t reply[LM_NATIVE_REPLY_BYTES];
     float values[SIZE];

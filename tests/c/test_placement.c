@@ -216,7 +216,7 @@ static void spare(void) {
     wish.workers = 6; /* no core for each */
     CHECK(lm_placement_plan(&machine, &wish, &placement) == 0);
     spares_are(0, NULL);
-    /* What a cgroup pays for may grow: the cores are there. */
+    /* The quota of a cgroup may grow: all cores have places. */
     struct tree_machine paid = smt;
     paid.name = "spare-paid";
     paid.quota = "200000 100000\n";

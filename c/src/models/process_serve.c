@@ -250,8 +250,9 @@ static int start_thread(struct serving *serving, uint32_t index, bool is_warm) {
     return refused ? lm_error_errno(LUMEN_E_NOMEM, refused, "cannot start a thread") : 0;
 }
 
-/* What opens the model, and where it is to be gentle runs it once: then a thread of its own, since
- * an ordinary user's thread that has stepped down stays there, and so do those that it starts. */
+/* The opening of the model. Where it is to be gentle, a thread of its own opens the model and runs
+ * it once: an ordinary user's thread that has stepped down stays there, and so do those that it
+ * starts. */
 struct opening {
     struct serving *serving;
     const lumen_process *place;

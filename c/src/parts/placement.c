@@ -258,8 +258,8 @@ static void seat(const struct lm_placement *placement, const uint32_t *held, boo
     }
 }
 
-/* Workers that may come later, on the cores that have none, which the affinity mask allows: what a
- * cgroup pays for may change. With several nodes the number stays. */
+/* Workers that may come later, on the cores of the affinity mask that have none: the quota of a
+ * cgroup may grow. With several nodes the number stays. */
 static void seat_spare(struct lm_placement *placement, bool pinned) {
     const struct lm_placement_node *node = &placement->nodes[0];
     const uint32_t first = placement->worker_count;

@@ -83,10 +83,11 @@ static uint64_t pack(enum lm_op op, uint32_t index, uint32_t generation) {
     return ((uint64_t)op << 56) | ((uint64_t)(generation & 0xffffff) << 32) | index;
 }
 
-/* As the kernel, or one that knows less. */
-/* The kernel orders the two; ThreadSanitizer does not see liburing's calls. */
+/* Orders the end of a ring's memory before its next use by another ring, for ThreadSanitizer, which
+ * does not see liburing's calls; the kernel does so anyway. */
 static lm_atomic_u32 rings_closed;
 
+/* As the kernel, or one that knows less. */
 static int try_setup(struct lm_uring *ring, const struct lm_uring_features *features,
                      unsigned sq_entries, struct io_uring_params *params) {
     if (features->masked & LM_MASK_SETUP) return -ENOSYS;

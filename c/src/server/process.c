@@ -78,25 +78,24 @@ void lm_server_want_of_processes(const struct lm_model_set *set, uint32_t worker
             if (set->models[m]->process) lm_process_want(set->models[m]->process, workers);
 }
 
-/* `is_retired`: what is not there needs not come back. */
+/* `is_retired`: the model has been replaced, so that its process need not come back. */
 static int await_process(const lumen_server *server, const struct lm_model *model, bool is_retired,
                          uint32_t workers) {
     const uint64_t until_ns = lm_now_ns() + GROW_MS * 1000000ull;
-    for (;;) {
-        int code = lm_process_serves(model->process, workers);
-        bool waits = code == LUMEN_E_AGAIN && !(is_retired && !lm_process_is_up(model->process));
-        if (!code || (code == LUMEN_E_AGAIN && !waits)) return 0;
-        if (waits && (code = lm_server_check_phase(server))) return code;
-        if (waits && lm_now_ns() < until_ns) {
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-            continue;
-        }
-        return lm_error(LUMEN_E_MODEL,
-                        "engine.thread_count cannot become %u: the process of model '%s' %s",
-                        workers, model->name,
-                        waits ? "has not opened as many sessions in time"
-                              : "cannot serve as many (its line in the log says why)");
+    int code;
+    while ((code = lm_process_serves(model->process, workers)) == LUMEN_E_AGAIN) {
+        const int ended = lm_server_check_phase(server);
+        if (ended) return ended;
+        if (is_retired && !lm_process_is_up(model->process)) return 0;
+        if (lm_now_ns() >= until_ns) break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+    if (!code) return 0;
+    return lm_error(LUMEN_E_MODEL,
+                    "engine.thread_count cannot become %u: the process of model '%s' %s", workers,
+                    model->name,
+                    code == LUMEN_E_AGAIN ? "has not opened as many sessions in time"
+                                          : "cannot serve as many (its line in the log says why)");
 }
 
 int lm_server_await_processes(const lumen_server *server, const struct lm_model_set *set,
