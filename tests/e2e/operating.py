@@ -97,11 +97,21 @@ def key(token: str, **rest: object) -> dict[str, object]:
 class Reloaded:
     """A server whose settings are written again, and read again at SIGHUP."""
 
-    def __init__(self, serve: Serve, folder: Path, document: dict[str, object]) -> None:
+    def __init__(
+        self,
+        serve: Serve,
+        folder: Path,
+        document: dict[str, object],
+        extra_environment: dict[str, str] | None = None,
+    ) -> None:
         self.path = folder / "lumen.yaml"
         self.write(document)
         # The harness's own file comes first and has the models; this one is what counts.
-        self.server = serve(document, options=["--config", str(self.path), "--port", "0"])
+        self.server = serve(
+            document,
+            options=["--config", str(self.path), "--port", "0"],
+            extra_environment=extra_environment,
+        )
 
     def write(self, document: dict[str, object]) -> None:
         self.path.write_text(yaml.safe_dump(harness.with_backend(document)))

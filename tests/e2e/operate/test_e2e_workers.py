@@ -60,6 +60,10 @@ def pages_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/statm").read_text().split()]
 
 
+# Else a new thread may have the stack of one that has ended, and needs no memory.
+NO_STACKS_KEPT = {"GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0"}
+
+
 def stack_of(pid: int) -> int:
     """Bytes of a new thread's stack, as glibc has it."""
     bound = resource.prlimit(pid, resource.RLIMIT_STACK)[0]
@@ -151,7 +155,7 @@ def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path) -> None:
     folder = tmp_path / "models"
     put(folder, "same", 7, "")
     put(folder, "apart", 2)
-    one = Reloaded(serve, tmp_path, document(folder, 1))
+    one = Reloaded(serve, tmp_path, document(folder, 1), NO_STACKS_KEPT)
     [process] = processes_of_models(one.server.pid)
     before = resource.prlimit(process, resource.RLIMIT_DATA)
     # Room for a session, in which ONNX Runtime may end where memory ends, but not for a thread.
@@ -187,7 +191,7 @@ def test_a_worker_that_cannot_come(
     folder = tmp_path / "models"
     put(folder, "same", 7, "")
     put(folder, "apart", 2, "")
-    one = Reloaded(serve, tmp_path, document(folder, 1))
+    one = Reloaded(serve, tmp_path, document(folder, 1), NO_STACKS_KEPT)
     before = resource.prlimit(one.server.pid, resource.RLIMIT_AS)
     stack = stack_of(one.server.pid)
     most = pages_of(one.server.pid)[0] * resource.getpagesize() + stacks * stack + more
