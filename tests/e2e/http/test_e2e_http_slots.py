@@ -148,6 +148,7 @@ def test_clients_that_never_read_cannot_keep_every_slot(serve: Serve, tmp_path: 
         holder.close()
 
 
+@pytest.mark.once
 def test_a_worker_that_does_not_come_back_in_time(serve: Serve, tmp_path: Path) -> None:
     """Row F22: its clients are answered in its place, once; what is behind them goes on."""
     server = serve(

@@ -313,6 +313,7 @@ def test_tickets(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
             assert not stream.session_reused
 
 
+@pytest.mark.once
 def test_a_ticket_is_good_for_what_was_proved(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:
@@ -356,6 +357,7 @@ def test_a_ticket_is_good_for_what_was_proved(
         assert not stream.session_reused
 
 
+@pytest.mark.once
 def test_certificates_are_exchanged_under_load(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:

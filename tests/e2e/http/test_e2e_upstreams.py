@@ -378,6 +378,7 @@ def test_an_upstream_asks_for_a_certificate(serve: Serve, files: tls.Files) -> N
         assert ask(unknown.port, {"model": "chat"})[0] == 502
 
 
+@pytest.mark.once
 def test_certificates_that_are_not_trusted(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
     """Row 51. Of an authority nobody knows, for another name, expired, none at all: no byte of a
     request goes there."""
@@ -706,6 +707,7 @@ def test_answers_in_flight_are_passed_before_the_end(serve: Serve) -> None:
         server.expect_clean_end()
 
 
+@pytest.mark.once
 def test_openais_own_client(serve: Serve) -> None:
     openai = pytest.importorskip("openai")
 
@@ -762,6 +764,7 @@ def test_settings_that_cannot_be(serve: Serve, tmp_path: Path) -> None:
 # ---- addresses that come and go ----
 
 
+@pytest.mark.once
 def test_a_reload_moves_an_upstream(serve: Serve, tmp_path: Path) -> None:
     """Requests go to the addresses of now, those in flight end where they are, and no connection
     stays open to an address that went; as often as one likes."""

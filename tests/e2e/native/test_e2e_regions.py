@@ -301,6 +301,7 @@ BAD_SPANS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", BAD_SPANS)
 def test_places_that_are_none(server: Server, path: Path, case: str) -> None:
     """Row 20: Bounds, alignment and sums that wrap."""
@@ -351,6 +352,7 @@ def test_frames_that_do_not_fit(server: Server, path: Path) -> None:
         assert connection.ask(double(server, region)).status == wire.OK
 
 
+@pytest.mark.once
 def test_an_index_that_changes_during_the_run(server: Server, path: Path) -> None:
     """Row 20: Integers are copied first: what the client writes later is not read."""
     region = Region()

@@ -35,6 +35,7 @@ from lumen_uring.errors import ConnectionFailed
 
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 LARGE = 1 << 18  # columns: 1 MiB, more than a unix socket holds
+ONCE = pytest.mark.once  # of the file and of commands: no matter of the backend
 
 
 @pytest.fixture
@@ -264,6 +265,7 @@ def test_abuse_hurts_nobody_else(serve: Serve, tmp_path: Path, path: Path, abuse
 # ---- the file ----
 
 
+@ONCE
 @pytest.mark.parametrize(
     ("given", "mode"), [(None, 0o660), (0o600, 0o600), ("0666", 0o666), ("0o640", 0o640)]
 )
@@ -278,6 +280,7 @@ def test_its_mode(serve: Serve, path: Path, given: object, mode: int, umask: str
     assert f"(mode {mode:04o})" in server.output
 
 
+@ONCE
 def test_a_clean_end_takes_it_along(serve: Serve, path: Path) -> None:
     server = serve(with_socket(path))
     with Wire(path) as connection:
@@ -308,6 +311,7 @@ def test_drain(serve: Serve, tmp_path: Path, path: Path, end: signal.Signals) ->
     server.expect_clean_end()
 
 
+@ONCE
 def test_a_file_that_a_killed_server_left(serve: Serve, path: Path) -> None:
     first = serve(with_socket(path))
     first.kill()
@@ -319,6 +323,7 @@ def test_a_file_that_a_killed_server_left(serve: Serve, path: Path) -> None:
     assert not path.exists()
 
 
+@ONCE
 def test_a_file_that_another_program_left(serve: Serve, path: Path) -> None:
     listener(path).close()
     serve(with_socket(path))
@@ -326,6 +331,7 @@ def test_a_file_that_another_program_left(serve: Serve, path: Path) -> None:
         assert connection.ask(wire.ping(7)).id == 7
 
 
+@ONCE
 def test_two_servers_on_one_path(serve: Serve, cache: Path, path: Path) -> None:
     server = serve(with_socket(path))
     inode = path.stat().st_ino
@@ -337,6 +343,7 @@ def test_two_servers_on_one_path(serve: Serve, cache: Path, path: Path) -> None:
     server.check_idle()
 
 
+@ONCE
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
 def test_a_path_that_somebody_else_has(cache: Path, path: Path, kind: int) -> None:
     with socket.socket(socket.AF_UNIX, kind) as other:
@@ -348,6 +355,7 @@ def test_a_path_that_somebody_else_has(cache: Path, path: Path, kind: int) -> No
         assert path.stat().st_ino == inode
 
 
+@ONCE
 def test_a_path_whose_server_is_full(cache: Path, path: Path) -> None:
     """Nobody accepts, and no more fit: alive all the same, and nothing waits for it."""
     with listener(path):
@@ -366,6 +374,7 @@ def test_a_path_whose_server_is_full(cache: Path, path: Path) -> None:
         assert path.exists()
 
 
+@ONCE
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "link to nothing", "pipe"])
 def test_what_is_no_socket_is_left_alone(cache: Path, path: Path, kind: str) -> None:
     target = path.with_name("target")
@@ -388,11 +397,13 @@ def test_what_is_no_socket_is_left_alone(cache: Path, path: Path, kind: str) -> 
     assert path.lstat().st_mtime_ns == before.st_mtime_ns
 
 
+@ONCE
 def test_no_folder(cache: Path, path: Path) -> None:
     said = start_fails(path / "below", cache)
     assert "expected a folder for" in said
 
 
+@ONCE
 def test_a_path_that_is_too_long(cache: Path, tmp_path: Path) -> None:
     config = tmp_path / "long.yaml"
     config.write_text(f"server:\n  port: 0\n  unix_socket: /tmp/{'x' * 103}\n  burst: 0\n")
@@ -406,6 +417,7 @@ def test_a_path_that_is_too_long(cache: Path, tmp_path: Path) -> None:
     assert any(f"{config}:4 server.burst" in line for line in lines)  # with all other problems
 
 
+@ONCE
 def test_the_longest_path_and_an_odd_one(serve: Serve, path: Path) -> None:
     longest = path.with_name("x" * (107 - len(os.fsencode(path.parent)) - 1))
     odd = path.with_name("it's # a: socket")
@@ -417,6 +429,7 @@ def test_the_longest_path_and_an_odd_one(serve: Serve, path: Path) -> None:
         assert not name.exists()
 
 
+@ONCE
 def test_another_servers_file_stays(serve: Serve, path: Path) -> None:
     server = serve(with_socket(path))
     path.unlink()
@@ -445,6 +458,7 @@ def test_a_new_server_takes_over_while_the_old_one_drains(
         expect_answer(connection, new, 2)
 
 
+@ONCE
 def test_of_many_that_start_at_once_one_gets_it(cache: Path, path: Path) -> None:
     listener(path).close()  # what each of them may replace
     arguments = ["--port", "0", "--unix-socket", str(path), "--set", "server.metrics_port=0"]
@@ -475,6 +489,7 @@ def test_of_many_that_start_at_once_one_gets_it(cache: Path, path: Path) -> None
     assert not path.exists()
 
 
+@ONCE
 def test_it_looks_and_takes_under_a_lock(cache: Path, path: Path) -> None:
     """What was stale before the lock was had may be somebody's since."""
     listener(path).close()
@@ -507,6 +522,7 @@ def test_it_looks_and_takes_under_a_lock(cache: Path, path: Path) -> None:
         server.wait()
 
 
+@ONCE
 def test_a_start_that_fails_later_leaves_nothing(cache: Path, path: Path) -> None:
     said = sentence(
         harness.run(
@@ -558,6 +574,7 @@ def test_a_client_whose_server_comes_back(serve: Serve, tmp_path: Path, path: Pa
         np.testing.assert_array_equal(client.infer("double", {"x": X}).outputs["y"], 2 * X)
 
 
+@ONCE
 def test_predict(serve: Serve, cache: Path, tmp_path: Path, path: Path) -> None:
     from PIL import Image
 
@@ -569,6 +586,7 @@ def test_predict(serve: Serve, cache: Path, tmp_path: Path, path: Path) -> None:
     assert len(json.loads(done.stdout)["classes"]) == 5
 
 
+@ONCE
 @pytest.mark.parametrize("url", ["unix:", "unix://", "http+unix:", "http+unix://"])
 def test_bench(serve: Serve, cache: Path, tmp_path: Path, path: Path, url: str) -> None:
     serve(settings(tmp_path, path))
@@ -580,6 +598,7 @@ def test_bench(serve: Serve, cache: Path, tmp_path: Path, path: Path, url: str) 
     assert figures["server_cpu_seconds"] is not None
 
 
+@ONCE
 def test_bench_without_a_server(cache: Path, path: Path) -> None:
     for url in ("unix:", "http+unix:"):
         done = harness.run(["bench", "--url", f"{url}{path}"], cache)
@@ -588,6 +607,7 @@ def test_bench_without_a_server(cache: Path, path: Path) -> None:
         assert str(path) in done.stderr
 
 
+@ONCE
 def test_curl(serve: Serve, path: Path) -> None:
     curl = needs.program("curl")
     serve(with_socket(path))

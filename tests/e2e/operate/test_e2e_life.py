@@ -53,6 +53,7 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("queue_type", ["mpmc", "inline"])
 def test_all_threads_keep_their_niceness(serve: Serve, queue_type: str) -> None:
     """Also as root: a server must not push neighbours aside, nor lose to them (docs/adr/0008)."""
@@ -296,6 +297,7 @@ def test_servers_of_one_port_on_two_addresses_keep_their_figures_apart(serve: Se
     two.kill()
 
 
+@pytest.mark.once
 def test_the_figures_can_be_read_by_anybody_while_they_change(serve: Serve, tmp_path: Path) -> None:
     server = serve(settings(tmp_path))
     reader = subprocess.Popen(
@@ -341,6 +343,7 @@ def test_lumen_stats(serve: Serve, cache: Path, tmp_path: Path) -> None:
     assert str(server.port) in sentence(done)
 
 
+@pytest.mark.once
 def test_lumen_top(serve: Serve, cache: Path, tmp_path: Path) -> None:
     """Requests arrive from before its first reading until after its last."""
     server = serve(settings(tmp_path))
