@@ -123,7 +123,9 @@ def load(
         config, problems = expand(config)
         draft.problems += problems
     comes_later = config is not None and (config.repository.control != "none" or config.broken)
-    all_models = () if config is None else None if comes_later else config.models
+    all_models: tuple[str, ...] | None = None if comes_later else ()
+    if config is not None and not comes_later:
+        all_models = tuple(one.name for one in (*config.models, *config.virtual_entries()))
     key_checks.check(draft.data, draft.report, all_models)
     if config is not None:
         config = _checked_together(draft, config)

@@ -418,6 +418,21 @@ models:
 """
 
 
+ENSEMBLE = """\
+server:
+  keys: [{name: ada, sha256: "%064d", models: [both, digits]}]
+models: [{name: digits, path: "builtin:digits"}]
+ensembles:
+  - {name: both, steps: [{model: digits}]%s}
+"""
+
+
+def test_keys_may_name_ensembles(tmp_path: Path) -> None:
+    assert load(write(tmp_path, ENSEMBLE % (1, ""))).server.keys[0].models == ("both", "digits")
+    [found] = problems(write(tmp_path, ENSEMBLE % (1, ", burst: 3")))
+    assert ":5 ensembles.0.burst: expected none without a rate, found 3 beside no rate" in found
+
+
 def test_all_problems_of_keys_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LUMEN_TEST_UNSET", raising=False)
     monkeypatch.setenv("LUMEN_TEST_ODD", "two words")

@@ -1013,6 +1013,17 @@ def test_a_bucket_has_the_last_request_of_it_that_is_recorded() -> None:
     assert found[0][1].labels["trace_id"] == f"{1:032x}"
 
 
+def test_exemplars_of_models_that_are_asked_stay() -> None:
+    """Others' go first, whoever came first."""
+    exemplars = Exemplars()
+    for number in range(1000):
+        exemplars.note(span_of(f"m{number}", 20_000, 1))
+        exemplars.note(span_of("busy", 30_000, 2))
+    assert exemplars.between("busy", "total", 0, 1)
+    assert exemplars.between("m999", "total", 0, 1)
+    assert not exemplars.between("m0", "total", 0, 1)
+
+
 def test_an_agent_check_is_told_a_weight() -> None:
     """Each client that connects is, also one that sends something; 0 % before the server serves."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ class Live:
     def models(self) -> tuple[Any, ...]:
         return tuple(self.served)
 
-    def put(self, entry: Any, is_proved: bool = False) -> None:
+    def put(self, entry: Any, called_off: threading.Event, is_proved: bool = False) -> None:
         self.log.append(f"{'again' if is_proved else 'load'} {entry.name}")
         if entry.name in self.broken:
             raise LoadError("it is broken")
@@ -56,16 +57,16 @@ def test_the_first_goes_when_the_third_comes(live: Live) -> None:
     models = OnDemand(live, live)  # type: ignore[arg-type]
     for name in ("a", "b", "a", "c", "a"):
         assert models.refusal(name) is None
-        models.load(name)
+        models.load(name, threading.Event())
     assert live.log == ["load a", "load b", "unload a", "load c", "unload b", "again a"]
 
 
 def test_a_file_that_changed_is_tried_first(live: Live, tmp_path: Path) -> None:
     models = OnDemand(live, live)  # type: ignore[arg-type]
-    models.load("a")
+    models.load("a", threading.Event())
     live.remove("a")
     (tmp_path / "a/1/model.onnx").write_bytes(b"another graph")
-    models.load("a")
+    models.load("a", threading.Event())
     assert live.log == ["load a", "unload a", "load a"]
 
 
@@ -76,14 +77,14 @@ def test_one_that_failed_rests(live: Live, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(on_demand.time, "monotonic", lambda: now.s)
     live.broken = {"b"}
     with pytest.raises(CallError, match="model 'b' could not be loaded: it is broken") as caught:
-        models.load("b")
+        models.load("b", threading.Event())
     assert caught.value.code == 503
     assert models.refusal("b") == (503, "model 'b' could not be loaded: it is broken")
     assert models.refusal("a") is None
     now.s += 5.1
     assert models.refusal("b") is None
     live.broken = set()
-    models.load("b")
+    models.load("b", threading.Event())
     assert models.refusal("b") is None
 
 
@@ -101,7 +102,7 @@ def test_names_that_nobody_has(live: Live, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "x/1/model.onnx").write_bytes(b"graph")
     assert models.refusal("x") is None
     with pytest.raises(CallError) as caught:
-        models.load("a:7")
+        models.load("a:7", threading.Event())
     assert caught.value.code == 404
     assert (models.refusal("a:7") or (0,))[0] == 404  # the same answer without a try
 
@@ -113,5 +114,5 @@ def test_more_versions_than_places(live: Live, tmp_path: Path) -> None:
     (tmp_path / "a/config.pbtxt").write_text("version_policy: { all {} }")
     models = OnDemand(live, live)  # type: ignore[arg-type]
     with pytest.raises(CallError, match=r"it has 3 versions, and repository\.max_loaded is 2"):
-        models.load("a")
+        models.load("a", threading.Event())
     assert live.log == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -377,6 +378,7 @@ def test_a_reload_that_changes_nothing_says_so() -> None:
             [
                 ("log.reopen", load().log),
                 ("live.reconfigure", load(None, ["server.rate=3"])),
+                ("live.reconfigure", load(None, ["server.unready_seconds=0"])),
                 ("log.log", "error", "The reload failed, only the log was opened again: no memory"),
             ],
         ),
@@ -391,6 +393,35 @@ def test_a_reload_that_is_refused_changes_nothing(answers: dict[str, Any], told:
         ("manager.reloading",), *told, ("manager.ready", "Reloaded."), NOT_BY_ITSELF,
     ]  # fmt: skip
     assert scene.watch._config == scene.config
+
+
+def test_the_log_to_come_is_opened_again_while_the_workers_change() -> None:
+    """Once they could not, the models have the settings that stayed, too."""
+    options = ["log.level=debug", "engine.thread_count=2", "server.unready_seconds=0"]
+    wanted = load(None, options)
+    reopened = threading.Event()
+
+    def change(_config: Config) -> bool:
+        assert reopened.wait(60)
+        raise EngineError("no core is left")
+
+    engine: dict[str, Callable[..., object]] = {
+        "change_workers": change,
+        "reopen_files": lambda _config: reopened.set(),
+        "wait": lambda _seconds: any(call[0] == "report.begin" for call in scene.calls),
+    }
+    scene = Scene([HUP, signal.SIGUSR1, None], wanted=wanted, engine=engine)
+    assert scene.run() == 1
+    asked = scene.config.model_copy(update={"log": wanted.log, "engine": wanted.engine})
+    stays = asked.model_copy(update={"engine": scene.config.engine})
+    given = [call for call in scene.calls if call[0] in ("log.reopen", "live.reconfigure")]
+    assert given == [
+        ("log.reopen", wanted.log),
+        ("live.reconfigure", asked),
+        ("log.reopen", wanted.log),
+        ("live.reconfigure", stays),
+    ]
+    assert scene.watch._config == stays
 
 
 def test_sigusr1_opens_all_files_again() -> None:

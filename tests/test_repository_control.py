@@ -68,7 +68,9 @@ class FakeEngine:
         pass
 
     def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None:
-        self.answers[errand.id].put((code, json.loads(body) if body else None))
+        is_text = errand.kind == "demand"  # a sentence for each client that waits
+        said = None if not body else body.decode() if is_text else json.loads(body)
+        self.answers[errand.id].put((code, said))
 
     def hold_ready(self, hold: bool) -> None:
         self.holds.append(hold)
@@ -135,7 +137,7 @@ class Room:
         self.live = LiveModels(
             self.engine, self.config, self.put, self.put_virtual, self.log, self.preparer, files
         )
-        asked = TritonSettings(self.config, self).answer
+        asked = TritonSettings(lambda: self.live.config, self).answer
         self.control = Control(self.engine, self.live, self.log, asked, Guard(self.log), 0.05)
         self.control.start()
 
@@ -268,6 +270,17 @@ def test_settings_as_triton_names_them(room: Room) -> None:
     assert (code, "engine.telemetry_csv_path" in found["error"]) == (400, True)
     code, found = room.engine.call("trace", "none")
     assert (code, found["error"]) == (400, "Request for unknown model : none is not found")
+
+
+def test_triton_hears_of_the_settings_in_force(room: Room) -> None:
+    """Not of those of the start."""
+    log = room.config.log.model_copy(update={"path": "/tmp/other.log"})
+    engine = room.config.engine.model_copy(update={"telemetry_csv_path": "/tmp/rows.csv"})
+    room.live.reconfigure(room.config.model_copy(update={"log": log, "engine": engine}))
+    assert room.engine.call("logging")[1]["log_file"] == "/tmp/other.log"
+    assert room.engine.call("logging", body={"log_file": "/tmp/other.log"})[0] == 200
+    assert room.engine.call("logging", body={"log_file": ""})[0] == 400
+    assert room.engine.call("trace")[1]["trace_file"] == "/tmp/rows.csv"
 
 
 def test_a_failed_load_leaves_what_was(room: Room) -> None:
@@ -483,6 +496,67 @@ def test_names_that_went_do_not_pile_up(room: Room, monkeypatch: pytest.MonkeyPa
     assert ("m19", 1, "UNAVAILABLE") in room.live.states.rows()
 
 
+def test_an_unload_while_the_load_is_noted(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index says last what happened last."""
+    put, threads = room.live.states.put, []
+
+    def put_slowly(name: str, version: int, state: str, reason: str = "") -> None:
+        if (name, state, threads) == ("b", "READY", []):
+            threads.append(threading.Thread(target=room.live.remove, args=("b",)))
+            threads[0].start()
+            threads[0].join(0.1)  # it may go as far as it can
+        put(name, version, state, reason)
+
+    monkeypatch.setattr(room.live.states, "put", put_slowly)
+    assert room.engine.call("load", "b") == (200, None)
+    threads[0].join()
+    assert {model.name for model in room.live.models()} == {"a"}
+    assert room.states()["b/2"] == ("UNAVAILABLE", "unloaded")
+
+
+# ---- on demand ----
+
+
+@pytest.fixture
+def demand(room: Room) -> Room:
+    repository = room.config.repository.model_copy(update={"max_loaded": 4})
+    room.live.reconfigure(room.config.model_copy(update={"repository": repository}))
+    return room
+
+
+def test_a_reload_leaves_what_is_loaded_on_demand_alone(demand: Room) -> None:
+    demand.preparer.gate.clear()
+    load_b = demand.engine.ask("demand", "b")
+    demand.until(lambda: demand.states().get("b/2") == ("LOADING", ""))
+    demand.control.list_models(demand.live.models(), (), lambda _: None)
+    demand.preparer.gate.set()
+    assert demand.engine.answer(load_b) == (200, None)
+    assert demand.loaded == [("b", "b/2/model.onnx")]
+
+
+@pytest.mark.parametrize("name", ["b", "b:2"])
+@pytest.mark.parametrize("begins", [True, False], ids=["under way", "in the line"])
+def test_an_unload_answers_who_waits_for_the_model(demand: Room, name: str, begins: bool) -> None:
+    """In a sentence; who asks afterwards gets it."""
+    demand.preparer.gate.clear()
+    before = [] if begins else [demand.engine.ask("load", "a")]
+    load_b = demand.engine.ask("demand", name)
+    if begins:
+        demand.until(lambda: demand.states().get("b/2") == ("LOADING", ""))
+        demand.engine.refusal = "no model 'b' is served"
+    assert demand.engine.call("unload", "b") == (200, None)
+    code, said = demand.engine.answer(load_b)
+    assert code == 503
+    assert said.startswith((f"model '{name}' could not be loaded: ", f"failed to load '{name}': "))
+    assert "it was unloaded" in said
+    demand.engine.refusal = ""
+    demand.preparer.gate.set()
+    assert [demand.engine.answer(one) for one in before] == [(200, None)] * len(before)
+    assert ("b", "b/2/model.onnx") not in demand.loaded
+    assert demand.engine.call("demand", name) == (200, None)
+    assert ("b", "b/2/model.onnx") in demand.loaded
+
+
 # ---- folders and settings that change ----
 
 
@@ -510,6 +584,51 @@ def test_what_the_machine_lacked_is_tried_again(
             room.add("d/1")
             room.until(lambda: ("d", "d/1/model.onnx") in room.loaded)
         assert room.engine.unloaded == []
+    finally:
+        room.control.close()
+
+
+def test_lists_and_folders_are_both_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the machine had no means for either."""
+    monkeypatch.setattr("lumen_uring.control.live_models._PAUSES_S", ())
+    monkeypatch.setattr("lumen_uring.control.control._FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr("lumen_uring.control.control.RETRY_S", 0.05)
+    room = Room(tmp_path / "models", "watch")
+    own = ModelConfig(name="own", path=str(tmp_path / "own.onnx"))
+    lacking = [True]
+    prepare = room.preparer.prepare
+
+    def prepare_or_lack(config: Config, model: ModelConfig, *rest: Any) -> Prepared:
+        if lacking and model.name in ("own", "c"):
+            room.log("", f"no means for {model.name}")
+            raise OSError(errno.EMFILE, "too many")
+        return prepare(config, model, *rest)
+
+    monkeypatch.setattr(room.preparer, "prepare", prepare_or_lack)
+    try:
+        room.control.list_models((*room.live.models(), own), (), lambda _: None)
+        room.until(lambda: "no means for own" in room.said)
+        room.add("c/1")
+        room.until(lambda: "no means for c" in room.said)
+        lacking.clear()
+        room.until(lambda: {"own", "c"} <= {name for name, _ in room.loaded})
+    finally:
+        room.control.close()
+
+
+def test_a_look_that_fails_at_the_start_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lumen_uring.control.following.Following.drop_gone", fail)
+        room = Room(tmp_path, "watch", lambda room: room.add("c/1"))
+    try:
+        room.until(lambda: ("c", "c/1/model.onnx") in room.loaded)
     finally:
         room.control.close()
 

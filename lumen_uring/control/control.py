@@ -79,10 +79,11 @@ class Control:
         self._following = Following(live, log)
         self._on_demand = OnDemand(engine, live)
         self._jobs: queue.SimpleQueue[Job | Unloaded] = queue.SimpleQueue()
-        self._again: tuple[float, Rescan | Listed] | None = None  # when, and what
+        self._again: list[Rescan | Listed] = []  # what is tried again, one of a kind
+        self._again_s = 0.0  # and when
         self._retry_s = _FIRST_RETRY_S
         self._lock = threading.Lock()
-        self._waiting: dict[int, str] = {}  # calls to load that wait: id, name
+        self._waiting: dict[int, Errand] = {}  # loads that wait, by the call's id
         self._loading = ("", threading.Event())  # the call that is carried out; set: it is off
         self._rescan_waits = threading.Event()
         self._stopping = threading.Event()
@@ -102,7 +103,8 @@ class Control:
         if self._live.config.repository.control == "watch":
             paths = [Path(text).expanduser() for text in self._live.config.repository.paths]
             self._watcher = Watcher(paths, self._changed, self._log, self._guard, self._settle_s)
-            self._changed()  # the folders may have changed while the server started
+            with self._guard.part("lumen-watch"):
+                self._changed()  # the folders may have changed while the server started
 
     def close(self) -> None:
         """Ends; calls that wait are answered that the server shuts down."""
@@ -171,7 +173,7 @@ class Control:
                 self._finish(errand, *refusal)
             else:
                 with self._lock:
-                    self._waiting[errand.id] = errand.name
+                    self._waiting[errand.id] = errand
                 self._jobs.put(errand)
         while (errand := self._engine.next_errand(0)) is not None:
             self._finish(errand, 503, _SHUTTING_DOWN)
@@ -192,17 +194,15 @@ class Control:
     def _next_job(self) -> Job:
         """Waits for a job, and meanwhile frees models whose last requests are answered."""
         while True:
-            waits_s = _STEP_S if self._unsettled or self._again is not None else None
+            waits_s = _STEP_S if self._unsettled or self._again else None
             with suppress(queue.Empty):
                 job = self._jobs.get(timeout=waits_s)
                 if not isinstance(job, Unloaded):
                     return job
                 self._unsettled = True
                 continue
-            if self._again is not None and time.monotonic() >= self._again[0]:
-                job = self._again[1]
-                self._again = None
-                return job
+            if self._again and time.monotonic() >= self._again_s:
+                return self._again.pop(0)
             try:
                 self._unsettled = not self._engine.settle(0)
             except EngineError:  # it has ended, and frees everything
@@ -227,7 +227,9 @@ class Control:
                     job.done([said])
             if self._live.lacked_means:
                 again = _untold(job) if isinstance(job, Listed) else job
-                self._again = (time.monotonic() + min(self._retry_s, RETRY_S), again)
+                self._again = [one for one in self._again if type(one) is not type(again)]
+                self._again.append(again)
+                self._again_s = time.monotonic() + min(self._retry_s, RETRY_S)
                 self._retry_s = min(2 * self._retry_s, RETRY_S)
             else:
                 self._retry_s = _FIRST_RETRY_S
@@ -249,7 +251,8 @@ class Control:
             self._following.rescan()
             self._say_readiness()
         else:
-            self._again = None  # a newer list
+            # A newer list.
+            self._again = [one for one in self._again if not isinstance(one, Listed)]
             failed = job.failed + self._following.load(job.models, job.virtual, job.later, job.tell)
             self._say_readiness()
             job.done(failed)
@@ -307,7 +310,7 @@ class Control:
 
     def _load_on_demand(self, errand: Errand) -> bytes:
         try:
-            self._on_demand.load(errand.name)
+            self._on_demand.load(errand.name, self._loading[1])
         finally:
             self._loading = ("", self._loading[1])
         return b""
@@ -364,16 +367,16 @@ class Control:
     def _call_off(self, name: str) -> bool:
         """Ends the calls to load a model that is not served yet. Returns whether there were any."""
         with self._lock:
-            is_under_way = self._loading[0] == name
+            is_under_way = name in (self._loading[0], base_of(self._loading[0]))
             if is_under_way:
                 self._loading[1].set()
-            ids = [number for number, one in self._waiting.items() if one == name]
-            for number in ids:
-                del self._waiting[number]
-        for number in ids:
-            said = f"failed to load '{name}': it was unloaded before its turn"
-            self._finish(Errand(number, "load", name, b""), 400, said)
-        return is_under_way or bool(ids)
+            calls = [one for one in self._waiting.values() if name in (one.name, base_of(one.name))]
+            for one in calls:
+                del self._waiting[one.id]
+        for one in calls:
+            said = f"failed to load '{one.name}': it was unloaded before its turn"
+            self._finish(one, 503 if one.kind == "demand" else 400, said)
+        return is_under_way or bool(calls)
 
     # ---- answers ----
 

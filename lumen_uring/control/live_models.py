@@ -192,7 +192,7 @@ class LiveModels:
             notes = self._until_there_are_means(
                 coming, lambda: self._check_and_load(model, coming, is_proved)
             )
-            self._take_over(coming, lambda: self._models.__setitem__(model.name, model))
+            self._take_over(coming, lambda: self._list(model, coming.files, served))
         except Exception as error:  # whatever it is, nothing stays LOADING
             failed = self._failed(model.name, error, coming, told)
             if coming.is_listed and failed.code == 400 and not coming.called_off.is_set():
@@ -203,14 +203,19 @@ class LiveModels:
             raise failed from None
         finally:
             self._coming = None
-        self._files[model.name] = coming.files
-        self._wrong.pop(model.name, None)
-        self.states.put(base, version, READY)
-        if served is not None and served != version:
-            self.states.put(base, served, UNAVAILABLE, UNLOADED)
         self._log("info", f"model {base}: version {version} is loaded")
         for note in dict.fromkeys(notes):
             self._log("info", f"model {model.name}: {note}")
+
+    def _list(self, model: ModelConfig, files: Look, served: int | None) -> None:
+        """Notes that a model is served, in the place of a version if there was one."""
+        with self._lock:
+            self._models[model.name] = model
+        self._files[model.name] = files
+        self._wrong.pop(model.name, None)
+        self.states.put(model.base, model.version, READY)
+        if served is not None and served != model.version:
+            self.states.put(model.base, served, UNAVAILABLE, UNLOADED)
 
     def _check_and_load(self, model: ModelConfig, coming: _Coming, is_proved: bool) -> list[str]:
         if is_proved:
@@ -238,8 +243,7 @@ class LiveModels:
                 with suppress(EngineError):  # it may have come behind the unload
                     self._engine.unload(coming.entry.name)
                 raise LoadError(_CALLED_OFF)
-            with self._lock:
-                record()
+            record()  # before anybody can unload it
 
     def _failed(
         self, name: str, error: Exception, coming: _Coming, told: Callable[[str], str]
@@ -335,13 +339,18 @@ class LiveModels:
         coming = self._coming = _Coming(entry, is_listed=True)
         try:
             self._until_there_are_means(coming, lambda: self._load_virtual(self._in_force(), entry))
-            self._take_over(coming, lambda: self._virtual.__setitem__(entry.name, entry))
+            self._take_over(coming, lambda: self._list_virtual(entry))
         except Exception as error:  # as of a model
             raise self._failed(entry.name, error, coming, str) from None
         finally:
             self._coming = None
-        self.states.put(entry.name, 1, READY)
         self._log("info", f"model {entry.name}: loaded")
+
+    def _list_virtual(self, entry: Virtual) -> None:
+        """Notes that a virtual model is served."""
+        with self._lock:
+            self._virtual[entry.name] = entry
+        self.states.put(entry.name, 1, READY)
 
     def _in_force(self) -> Config:
         return self._config.with_entries(self.models()).with_virtual(self.virtual())
@@ -375,12 +384,11 @@ class LiveModels:
                 self._models.pop(name, None)
                 self._virtual.pop(name, None)
                 self._files.pop(name, None)
-        if not serves:
-            return
-        # Under another name it may be served on.
-        stays = any((one.base, one.version) == (base, version) for one in self.models())
-        left = (READY, "") if stays else (UNAVAILABLE, UNLOADED)
-        self.states.put(base, version, *left)
+            if not serves:
+                return
+            # Under another name it may be served on.
+            stays = any((one.base, one.version) == (base, version) for one in self.models())
+            self.states.put(base, version, *((READY, "") if stays else (UNAVAILABLE, UNLOADED)))
         self._log("info", f"model {name}: unloaded")
 
     def try_remove(self, name: str) -> list[str]:

@@ -8,6 +8,7 @@ thread that loads.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Final
@@ -70,11 +71,12 @@ class OnDemand:
             self._names = names_in(self._live.config)
         return name in self._names
 
-    def load(self, name: str) -> None:
+    def load(self, name: str, called_off: threading.Event) -> None:
         """Loads a model, after others went as far as it needs their places.
 
         Args:
             name: as the request's path has it.
+            called_off: set when it is not to come.
 
         Raises:
             CallError: it cannot be loaded; the message is for the clients that wait.
@@ -91,7 +93,7 @@ class OnDemand:
             for entry in entries:
                 files = files_of(entry)
                 is_proved = self._proved.get(entry.name) == (entry, files)
-                self._live.put(entry, is_proved=is_proved)
+                self._live.put(entry, called_off=called_off, is_proved=is_proved)
                 self._proved[entry.name] = (entry, files)
         except LumenError as error:
             is_missing = isinstance(error, CallError) and error.code == 404
@@ -99,7 +101,8 @@ class OnDemand:
             why = f"model '{name}' could not be loaded: {error}"
             while len(self._failed) >= _FAILED_MAX:
                 self._failed.pop(next(iter(self._failed)))
-            self._failed[name] = (time.monotonic(), code, why)
+            if not called_off.is_set():  # else it may come when the next client asks
+                self._failed[name] = (time.monotonic(), code, why)
             raise CallError(code, why) from None
         self._failed.pop(name, None)
 

@@ -58,7 +58,9 @@ class Exemplars:
                 took_ns = getattr(span, field)
                 exemplar = Exemplar(trace, own, took_ns / 1e9, now_s)
                 for name in (model, ALL_MODELS):
-                    self._kept.setdefault((name, stage), {})[_quarter(took_ns)] = exemplar
+                    kept = self._kept.pop((name, stage), {})
+                    kept[_quarter(took_ns)] = exemplar
+                    self._kept[name, stage] = kept  # behind those that had none for longer
             while len(self._kept) > _KEPT_MAX:  # a model that went, or comes again
                 del self._kept[next(key for key in self._kept if key[0] != ALL_MODELS)]
 

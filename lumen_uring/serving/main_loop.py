@@ -128,7 +128,8 @@ class MainLoop:
             self._notifier.reloading()
             self._carry_out(self._reload)
         elif number == signal.SIGUSR1:
-            self._reopen(self._config)
+            # While the workers change, the log is that of the settings to come.
+            self._reopen(self._config if self._change is None else self._change.plan.config)
             self._engine.reopen_files(self._config)
         elif number is not None and number != signal.SIGCHLD:
             self._journal.log("debug", f"{number.name} is ignored.")
@@ -170,6 +171,8 @@ class MainLoop:
         try:
             self._live.reconfigure(plan.config)
         except LumenError as error:
+            with suppress(LumenError):  # of which a part may be in force
+                self._live.reconfigure(current)
             self._reload_failed(f"The reload failed, only the log was opened again: {error}")
             return
         change = Change(self._change_certificates(plan), wanted.broken)
@@ -186,6 +189,7 @@ class MainLoop:
             self._journal.log("warning", "A Run of seconds holds up the change of the engine.")
         if change.refusal:
             plan = reload.without_engine(plan, self._config.engine, change.refusal)
+            self._live.reconfigure(plan.config)
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
         if self._resolver is not None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from lumen_uring.settings.keys import token_problem
-from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.types import base_of
 
 Path = tuple["str | int", ...]
 # (place, what was expected, what was found)
 Report = Callable[[Path, str, str], None]
+_MODELS: Final = ("models", "experts", "ensembles")  # the sections whose names a key may have
 
 
-def check(data: dict[str, Any], report: Report, models: Sequence[ModelConfig] | None = ()) -> None:
+def check(data: dict[str, Any], report: Report, models: Sequence[str] | None = ()) -> None:
     """Reports contradictions in server.keys, and every burst without a rate.
 
     Args:
@@ -42,7 +43,7 @@ def _sections(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield ("server",), server
     for index, key in _mappings(server.get("keys") if isinstance(server, dict) else None):
         yield ("server", "keys", index), key
-    for section in ("models", "experts"):
+    for section in _MODELS:
         for index, model in _mappings(data.get(section)):
             yield (section, index), model
 
@@ -53,18 +54,14 @@ def _mappings(entries: object) -> Iterator[tuple[int, dict[str, Any]]]:
             yield index, entry
 
 
-def _check_keys(
-    data: dict[str, Any], report: Report, all_models: Sequence[ModelConfig] | None
-) -> None:
+def _check_keys(data: dict[str, Any], report: Report, all_models: Sequence[str] | None) -> None:
     server = data.get("server")
     if not isinstance(server, dict):
         return
     known = [
-        model.get("name")
-        for section in ("models", "experts")
-        for _index, model in _mappings(data.get(section))
+        model.get("name") for section in _MODELS for _index, model in _mappings(data.get(section))
     ]
-    known += [model.name for model in all_models or () if model.name not in known]
+    known += sorted({base_of(name) for name in all_models or ()} - set(known))
     upstreams = data.get("upstreams")
     for entry in upstreams.values() if isinstance(upstreams, dict) else ():
         models = entry.get("models") if isinstance(entry, dict) else None
