@@ -426,6 +426,33 @@ static void no_room(void) {
     lm_stats_close(&stats);
 }
 
+/* Counts stay with the model that they are of, whatever place it has in the list; one that needs
+ * the place of a model which is no longer in it begins at 0. */
+static void experts_keep_their_places(void) {
+    struct lm_stats stats;
+    uint8_t places[LUMEN_EXPERTS_MAX];
+    uint32_t many[LUMEN_EXPERTS_MAX];
+    CHECK_AT("experts");
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
+    lm_atomic_u64 *counts = lm_stats_worker_block(&stats, 0)->models[1].worker.model_experts;
+    lm_stats_name_experts(&stats, 1, (uint32_t[]){4, 2}, 2, places);
+    CHECK(places[0] == 0 && places[1] == 1);
+    lm_add_single_writer_u64(&counts[places[0]], 7);
+    lm_stats_name_experts(&stats, 1, (uint32_t[]){3, 2, 4}, 3, places);
+    CHECK(places[0] == 2 && places[1] == 1 && places[2] == 0 &&
+          lm_load_relaxed_u64(&counts[0]) == 7);
+    lm_stats_name_experts(&stats, 1, (uint32_t[]){2, 2}, 2, places);
+    CHECK(places[0] == 1 && places[1] == 1 && lm_load_relaxed_u64(&counts[0]) == 7);
+    for (uint32_t e = 0; e < LUMEN_EXPERTS_MAX; e++) many[e] = 10 + e;
+    many[5] = 3;
+    lm_stats_name_experts(&stats, 1, many, LUMEN_EXPERTS_MAX, places);
+    uint32_t seen = 0;
+    for (uint32_t e = 0; e < LUMEN_EXPERTS_MAX; e++) seen |= 1u << places[e];
+    CHECK(seen == (1u << LUMEN_EXPERTS_MAX) - 1 && places[5] == 2 &&
+          lm_load_relaxed_u64(&counts[0]) == 0);
+    lm_stats_close(&stats);
+}
+
 /* One that comes later is seen once it is added, whole, behind the others, with its number and room
  * for all models. */
 static void another_worker(void) {
@@ -468,6 +495,7 @@ int main(void) {
         check_skip("test_stats", "/dev/shm is not there or not writable");
     CHECK(atexit(clean_up) == 0);
     new_file();
+    experts_keep_their_places();
     stale_file();
     neighbours();
     held_while_it_is_open();

@@ -49,7 +49,9 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
     }
     for (uint32_t i = 0; i < shared->io_count; i++) {
         const struct lm_io_model_counters *from = &shared->ios[i].stats->models[model].io;
-        /* relaxed: counters of another thread */
+        /* relaxed: counters of another thread, all of them */
+        const uint64_t last = lm_load_relaxed_u64(&from->model_last_ms);
+        if (last > stats->last_inference_ms) stats->last_inference_ms = last;
         stats->hits += lm_load_relaxed_u64(&from->model_cache_hits);
         stats->misses += lm_load_relaxed_u64(&from->model_cache_misses);
         stats->hits_ns += lm_load_relaxed_u64(&from->model_ok_ns);

@@ -138,6 +138,8 @@ static void record(struct lm_io *io, const struct lm_request *request, uint64_t 
         lm_add_single_writer_u64(&stats->io.requests_ok, 1);
         lm_add_single_writer_u64(&stats->io.cache_hits, 1);
         lm_add_single_writer_u64(&stats->models[model].io.model_ok, 1);
+        /* relaxed: a gauge */
+        lm_store_relaxed_u64(&stats->models[model].io.model_last_ms, lm_unix_ms());
         lm_add_single_writer_u64(&stats->models[model].io.model_ok_ns, total_ns);
         lm_add_single_writer_u64(&stats->models[model].io.model_cache_hits, 1);
         lm_add_single_writer_u64(&stats->models[model].io.model_cache_hit_ns,

@@ -18,6 +18,7 @@ struct lm_experts {
     uint32_t at; /* the index of the input, of the output, or of the free dimension; free_count of
                   * the model: of the rows */
     const struct lm_model *models[LUMEN_EXPERTS_MAX]; /* from the lightest to the best */
+    uint8_t places[LUMEN_EXPERTS_MAX];                /* of their counts in the statistics */
     double bounds[LUMEN_EXPERTS_MAX];
 };
 

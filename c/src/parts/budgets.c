@@ -282,14 +282,20 @@ static struct lm_budget *named(struct lm_budget *entries, uint32_t kind, const c
     return NULL;
 }
 
-/* Nobody's any more: it has no limits, and its day is over. */
-static bool is_left(const struct lm_budget *budget, uint64_t now_s) {
+/* Nobody has used it today or yesterday. */
+static bool is_over(const struct lm_budget *budget, uint64_t now_s) {
     for (uint32_t l = 0; l < LUMEN_BUDGET_LIMITS; l++) {
         const uint64_t count = lm_load_relaxed_u64(&budget->count[l]); /* relaxed: old words */
-        if (lm_load_relaxed_u64(&budget->limit[l])) return false;      /* relaxed: a setting */
         if (count && ahead(count, window_at(l, now_s)) >= -1) return false;
     }
     return true;
+}
+
+/* Nobody's any more. */
+static bool is_left(const struct lm_budget *budget, uint64_t now_s) {
+    for (uint32_t l = 0; l < LUMEN_BUDGET_LIMITS; l++)
+        if (lm_load_relaxed_u64(&budget->limit[l])) return false; /* relaxed: a setting */
+    return is_over(budget, now_s);
 }
 
 /* Under the file's lock. */
@@ -323,19 +329,35 @@ static bool is_listed(const struct lm_budget *entry, const lumen_budget_config *
     return false;
 }
 
+/* Whether all names find an entry once those that are not listed have no limits: told before one is
+ * changed. */
+static bool is_room(struct lm_budget *entries, const lumen_budget_config *config, uint32_t count,
+                    uint64_t now_s) {
+    uint32_t wanted = 0, room = 0;
+    for (uint32_t c = 0; c < count; c++) wanted += !named(entries, config[c].kind, config[c].name);
+    for (uint32_t e = 0; e < LUMEN_BUDGETS_MAX; e++)
+        room += !entries[e].kind ||
+                (!is_listed(&entries[e], config, count) && is_over(&entries[e], now_s));
+    return wanted <= room;
+}
+
+static int refuse(const struct lm_budgets *budgets) {
+    return lm_error(LUMEN_E_INVALID,
+                    "budgets: expected at most %d names in two days: %s has no free entry",
+                    LUMEN_BUDGETS_MAX, budgets->path);
+}
+
 static int set(struct lm_budgets *budgets, const lumen_budget_config *config, uint32_t count,
                uint64_t now_s) {
     struct lm_budget *entries = entries_of(budgets);
+    if (!is_room(entries, config, count, now_s)) return refuse(budgets);
     for (uint32_t e = 0; e < LUMEN_BUDGETS_MAX; e++)
         for (uint32_t l = 0; !is_listed(&entries[e], config, count) && l < LUMEN_BUDGET_LIMITS; l++)
             lm_store_relaxed_u64(&entries[e].limit[l], 0); /* relaxed: a setting */
     for (uint32_t c = 0; c < count; c++) {
         struct lm_budget *entry = named(entries, config[c].kind, config[c].name);
         if (!entry) entry = make(entries, config[c].kind, config[c].name, now_s);
-        if (!entry)
-            return lm_error(LUMEN_E_INVALID,
-                            "budgets: expected at most %d names in two days: %s has no free entry",
-                            LUMEN_BUDGETS_MAX, budgets->path);
+        if (!entry) return refuse(budgets); /* another server's requests were there first */
         for (uint32_t l = 0; l < LUMEN_BUDGET_LIMITS; l++) {
             restore(&entry->count[l], config[c].count[l]);
             lm_store_relaxed_u64(&entry->limit[l], config[c].limit[l]); /* relaxed: a setting */

@@ -313,10 +313,13 @@ static void clear_row(struct lm_stats_block *block, uint32_t model) {
     }
 }
 
+static uint32_t (*experts_at(struct lm_stats *stats)) [LUMEN_EXPERTS_MAX] {
+    return (void *)((uint8_t *)stats->memory.base + stats->header->experts_offset);
+}
+
 void lm_stats_rename_model(struct lm_stats *stats, uint32_t model, const char *name) {
     lumen_stats_header *header = stats->header;
-    uint32_t (*experts)[LUMEN_EXPERTS_MAX] =
-        (void *)((uint8_t *)stats->memory.base + header->experts_offset);
+    uint32_t (*experts)[LUMEN_EXPERTS_MAX] = experts_at(stats);
     const uint32_t naming = header->naming;
     LM_ASSERT(model < header->model_count && naming % 2 == 0);
     /* M4: acq_rel: a reader that sees what follows sees the odd number too; pairs with M5 in
@@ -341,10 +344,36 @@ uint32_t lm_stats_find_model(const struct lm_stats *stats, const char *name) {
     return LUMEN_MODELS_MAX;
 }
 
-void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place, uint32_t expert) {
-    uint8_t *table = (uint8_t *)stats->memory.base + stats->header->experts_offset;
-    uint32_t word = expert + 1;
-    memcpy(table + (model * LUMEN_EXPERTS_MAX + place) * sizeof word, &word, sizeof word);
+/* The first place of a virtual model with this word; LUMEN_EXPERTS_MAX: none. */
+static uint32_t place_with(const uint32_t *words, uint32_t word) {
+    uint32_t place = 0;
+    while (place < LUMEN_EXPERTS_MAX && words[place] != word) place++;
+    return place;
+}
+
+void lm_stats_name_experts(struct lm_stats *stats, uint32_t model, const uint32_t *experts,
+                           uint32_t count, uint8_t *places) {
+    uint32_t *words = experts_at(stats)[model];
+    uint32_t kept = 0;
+    for (uint32_t e = 0; e < count; e++) {
+        places[e] = (uint8_t)place_with(words, experts[e] + 1);
+        kept |= 1u << places[e];
+    }
+    for (uint32_t e = 0; e < count; e++) {
+        if (places[e] < LUMEN_EXPERTS_MAX) continue;
+        uint32_t place = place_with(words, 0);
+        if (place == LUMEN_EXPERTS_MAX)
+            for (place = 0; kept >> place & 1;) place++; /* of one that it runs no more */
+        for (uint32_t b = 0; words[place] && b < stats->header->block_count; b++) {
+            struct lm_stats_block *block = block_at(stats, b);
+            if (block->head.role == LUMEN_ROLE_IO) continue;
+            /* relaxed: a counter */
+            lm_store_relaxed_u64(&block->models[model].worker.model_experts[place], 0);
+        }
+        words[place] = experts[e] + 1;
+        places[e] = (uint8_t)place;
+        kept |= 1u << place;
+    }
 }
 
 const char *lm_stats_model_name(const struct lm_stats *stats, uint32_t model) {

@@ -148,7 +148,7 @@ enum lm_model_stage {
     X(model_refused, COUNTER) /* status 4, 5, 7, 9 before a worker answered */                    \
     X(model_overdue, COUNTER) /* of them: a worker had it, and did not return */                  \
     X(model_bad, COUNTER)     /* status 1, 3: it names the model and does not fit it */           \
-    X(model_ok, COUNTER)      /* answered from the response cache */                              \
+    X(model_ok, COUNTER)      /* answered from the response cache; model_last_ms: the last one */ \
     X(model_ok_ns, COUNTER)   /* of them: first byte of the header to the reply's hand-over */    \
     X(model_unfit, COUNTER)   /* status 1, 3: a cached answer that does not fit what was asked */ \
     X(model_cache_hits, COUNTER)    /* the same as model_ok, under a name of its own */           \
@@ -238,8 +238,9 @@ int lm_stats_add_model(struct lm_stats *stats, const char *name);
 void lm_stats_rename_model(struct lm_stats *stats, uint32_t model, const char *name);
 /* The index of a model that was given; LUMEN_MODELS_MAX: none has the name. */
 uint32_t lm_stats_find_model(const struct lm_stats *stats, const char *name);
-/* Says which model the expert at a place of a virtual model is; before the threads start. */
-void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place, uint32_t expert);
+/* Gives each model that a virtual one runs a place for its counts: that which it had, if any. */
+void lm_stats_name_experts(struct lm_stats *stats, uint32_t model, const uint32_t *experts,
+                           uint32_t count, uint8_t *places);
 /* Any thread: the name of a model that was given. */
 const char *lm_stats_model_name(const struct lm_stats *stats, uint32_t model);
 void lm_stats_close(struct lm_stats *stats);

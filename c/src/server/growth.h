@@ -26,7 +26,7 @@ void lm_server_close_later_sessions(lumen_server *server, const struct lm_model_
  * `control`. */
 void lm_server_want_of_processes(const struct lm_model_set *set, uint32_t workers);
 /* Waits until they do. Returns 0 or LUMEN_E_*. */
-int lm_server_await_processes(const lumen_server *server, const struct lm_model_set *set,
+int lm_server_await_processes(lumen_server *server, const struct lm_model_set *set,
                               uint32_t workers);
 
 /* server/threads.c: a thread for the first place that has none; it warms all models, and sleeps

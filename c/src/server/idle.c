@@ -21,14 +21,19 @@ static void find_parts(const struct lm_model_set *set, bool *is_part) {
     }
 }
 
-/* Unix time in ms. */
+static uint64_t later(uint64_t last, const lm_atomic_u64 *gauge) {
+    const uint64_t now = lm_load_relaxed_u64(gauge); /* relaxed: a gauge */
+    return now > last ? now : last;
+}
+
+/* Of an answer, also from the response cache; unix time in ms. */
 static uint64_t last_ms(const lumen_server *server, const struct lm_model *model) {
     uint64_t last = model->loaded_ms;
+    for (uint32_t i = 0; i < server->shared.io_count; i++)
+        last = later(last, &server->ios[i].stats->models[model->index].io.model_last_ms);
     for (uint32_t w = 0; w < server->shared.bulk.answerers; w++) {
         if (!lm_worker_is_there(&server->workers[w])) continue;
-        const struct lm_model_row *row = &server->workers[w].stats->models[model->index];
-        const uint64_t now = lm_load_relaxed_u64(&row->worker.model_last_ms); /* relaxed: a gauge */
-        if (now > last) last = now;
+        last = later(last, &server->workers[w].stats->models[model->index].worker.model_last_ms);
     }
     return last;
 }

@@ -168,12 +168,6 @@ static int check_unused(const lumen_server *server, const struct lm_model *model
 
 /* ---- loading ---- */
 
-static void name_experts(lumen_server *server, const struct lm_model *model) {
-    for (uint32_t e = 0; e < model->experts.count; e++)
-        lm_stats_name_expert(&server->shared.stats, model->index, e,
-                             model->experts.models[e]->index);
-}
-
 static int begin(lumen_server *server, struct lm_loading *loading) {
     if (server->state != SERVER_RUNNING)
         return lm_error(LUMEN_E_STATE, "lumen_load_model comes after lumen_start");
@@ -228,7 +222,7 @@ static int put_in_force(lumen_server *server, struct lm_loading *loading) {
     *signature = model->signature;
     model->loaded_ms = lm_unix_ms();
     lm_budgets_name_model(&shared->budgets, model->index, model->name);
-    name_experts(server, model);
+    lm_server_name_experts(server, model);
     lm_reload_publish(shared, access); /* its rate, before its first request */
     lm_server_publish_set(server, next);
     return 0;

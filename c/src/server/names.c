@@ -121,3 +121,11 @@ int lm_server_take_place(lumen_server *server, const struct lm_name_place *place
 void lm_server_leave_place(lumen_server *server, uint32_t index) {
     server->left[index] = ++server->leaving;
 }
+
+void lm_server_name_experts(lumen_server *server, struct lm_model *model) {
+    struct lm_experts *experts = &model->experts;
+    uint32_t indexes[LUMEN_EXPERTS_MAX];
+    for (uint32_t e = 0; e < experts->count; e++) indexes[e] = experts->models[e]->index;
+    lm_stats_name_experts(&server->shared.stats, model->index, indexes, experts->count,
+                          experts->places);
+}

@@ -78,15 +78,21 @@ void lm_server_want_of_processes(const struct lm_model_set *set, uint32_t worker
             if (set->models[m]->process) lm_process_want(set->models[m]->process, workers);
 }
 
-/* `is_retired`: the model has been replaced, so that its process need not come back. */
-static int await_process(const lumen_server *server, const struct lm_model *model, bool is_retired,
-                         uint32_t workers) {
+/* Of one that was replaced or unloaded, also meanwhile, the process need not come back. */
+static bool is_in_force(lumen_server *server, const struct lm_model *model) {
+    pthread_mutex_lock(&server->control);
+    const bool found = lm_model_set_find(server->set, model->index) == model;
+    pthread_mutex_unlock(&server->control);
+    return found;
+}
+
+static int await_process(lumen_server *server, const struct lm_model *model, uint32_t workers) {
     const uint64_t until_ns = lm_now_ns() + GROW_MS * 1000000ull;
     int code;
     while ((code = lm_process_serves(model->process, workers)) == LUMEN_E_AGAIN) {
         const int ended = lm_server_check_phase(server);
         if (ended) return ended;
-        if (is_retired && !lm_process_is_up(model->process)) return 0;
+        if (!lm_process_is_up(model->process) && !is_in_force(server, model)) return 0;
         if (lm_now_ns() >= until_ns) break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
@@ -98,13 +104,12 @@ static int await_process(const lumen_server *server, const struct lm_model *mode
                                           : "cannot serve as many (its line in the log says why)");
 }
 
-int lm_server_await_processes(const lumen_server *server, const struct lm_model_set *set,
+int lm_server_await_processes(lumen_server *server, const struct lm_model_set *set,
                               uint32_t workers) {
     int code = 0;
     for (const struct lm_model_set *each = set; each; each = each->retired)
         for (uint32_t m = 0; !code && m < each->count; m++)
-            if (each->models[m]->process)
-                code = await_process(server, each->models[m], each != set, workers);
+            if (each->models[m]->process) code = await_process(server, each->models[m], workers);
     return code;
 }
 

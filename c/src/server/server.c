@@ -177,11 +177,8 @@ static int open_stats(lumen_server *server) {
     int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
                              shared->bulk.answerers - later, later, names, server->set->count);
     if (code) return code;
-    for (uint32_t m = 0; m < server->set->count; m++) {
-        const struct lm_experts *experts = &server->set->models[m]->experts;
-        for (uint32_t e = 0; e < experts->count; e++)
-            lm_stats_name_expert(&shared->stats, m, e, experts->models[e]->index);
-    }
+    for (uint32_t m = 0; m < server->set->count; m++)
+        lm_server_name_experts(server, server->set->models[m]);
     for (uint32_t i = 0; i < shared->io_count; i++) {
         server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
         server->ios[i].stats->head.node = (uint16_t)server->ios[i].node->index;

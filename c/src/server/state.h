@@ -164,6 +164,8 @@ int lm_server_await_lines(lumen_server *server, const struct lm_name_place *plac
  */
 int lm_server_take_place(lumen_server *server, const struct lm_name_place *place,
                          const struct lm_model *model, struct lm_access *access);
+/* Before a virtual model is in force: where what it runs is counted. */
+void lm_server_name_experts(lumen_server *server, struct lm_model *model);
 /* The name is unloaded. */
 void lm_server_leave_place(lumen_server *server, uint32_t index);
 

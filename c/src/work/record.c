@@ -42,7 +42,10 @@ void lm_record_status(struct lm_worker *worker, struct lm_request *request) {
         lm_add_single_writer_u64(&model->model_tokens, request->tokens);
         lm_slots_settle(request, request->tokens); /* before its client may ask again */
     }
-    if (request->expert) lm_add_single_writer_u64(&model->model_experts[request->expert_at], 1);
+    if (request->expert) {
+        const uint8_t place = request->model->experts.places[request->expert_at];
+        lm_add_single_writer_u64(&model->model_experts[place], 1);
+    }
 }
 
 void lm_record_run(struct lm_worker *worker, const struct lm_model *model) {

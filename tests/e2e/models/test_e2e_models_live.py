@@ -25,6 +25,7 @@ from web import Http, get, post
 
 from lumen_uring import Client
 from lumen_uring.errors import UnknownModel
+from lumen_uring.ring.stats import read
 
 pytestmark = pytest.mark.once  # what loads models: the same on both backends
 
@@ -331,6 +332,34 @@ def test_virtual_models_are_read_again(serve: Serve, cache: Path, tmp_path: Path
     with Http(port) as http:
         assert http.query(web.infer("chain", {"x": X})).array("t3")[0, 1] == 8
     one.server.check_idle()
+
+
+def test_experts_keep_their_counts(serve: Serve, tmp_path: Path) -> None:
+    """Whatever their order is after a reload."""
+    factors = {"light": 2, "dense": 3}
+    models = [
+        {"name": name, "path": str(times(tmp_path / f"{name}.onnx", factor))}
+        for name, factor in factors.items()
+    ]
+
+    def document(*order: str) -> dict[str, object]:
+        rule = [{"model": order[0], "below": 1e9}, {"model": order[1]}]
+        return {
+            "models": models,
+            "experts": [{"name": "both", "feature": "mean", "experts": rule}],
+        }
+
+    def counts() -> dict[str, int]:
+        found = read(one.server.stats_path).models["both"]
+        return {name: found[f"expert:{name}"] for name in factors}
+
+    one = Reloaded(serve, tmp_path, document("light", "dense"))
+    assert [ask(one.server.port, "both") for _ in range(5)] == [2] * 5
+    eventually(lambda: counts() == {"light": 5, "dense": 0}, "the counts", found=counts)
+    one.reload(document("dense", "light"))
+    eventually(lambda: ask(one.server.port, "both") == 3, "the other order")
+    eventually(lambda: counts()["dense"] > 0, "the count", found=counts)
+    assert counts()["light"] == 5
 
 
 def halves(server: Server, first: bytes, rest: bytes, between: Callable[[], object]) -> web.Answer:

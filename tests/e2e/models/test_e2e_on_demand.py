@@ -48,6 +48,12 @@ def ready(server: Server) -> list[str]:
         return sorted(one["name"] for one in listed)
 
 
+def last_inference_ms(server: Server, name: str) -> int:
+    with Http(server.port) as http:
+        [stats] = http.query(web.get(f"/v2/models/{name}/stats")).json()["model_stats"]
+        return int(stats["last_inference"])
+
+
 def are_ready(server: Server, names: list[str]) -> None:
     """A model answers a moment before the index has it."""
     eventually(lambda: ready(server) == names, f"{names} alone", found=lambda: ready(server))
@@ -78,6 +84,21 @@ def test_the_one_goes_that_was_not_asked_for_longest(serve: Serve, tmp_path: Pat
         assert http.query(web.get("/v2/models/m3/ready")).code == 404
     server.terminate()
     server.expect_clean_end()
+
+
+def test_answers_that_are_kept_are_asked_for_too(serve: Serve, tmp_path: Path) -> None:
+    """Those of the response cache, which no worker sees."""
+    chosen = settings(tmp_path, 3)
+    for number in (1, 2, 3):
+        (tmp_path / f"models/m{number}/config.pbtxt").write_text("response_cache { enable: true }")
+    server = serve(chosen)
+    assert [factor(server, f"m{n}") for n in (1, 2)] == [1, 2]
+    before_ms = last_inference_ms(server, "m1")
+    assert factor(server, "m1") == 1
+    assert server.figures().io["cache_hits"] == 1
+    assert last_inference_ms(server, "m1") > before_ms
+    assert factor(server, "m3") == 3
+    are_ready(server, ["m1", "m3"])
 
 
 def test_whoever_asks_at_once_waits_for_one_load(serve: Serve, tmp_path: Path) -> None:
