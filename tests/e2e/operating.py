@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import random
 import re
 import signal
 import socket
@@ -29,8 +31,7 @@ def raw_server(
     **variables: str,
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server whose output is the caller's: the process, and the port it listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(harness.with_backend(document)))
     process = subprocess.Popen(
@@ -61,11 +62,13 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def free_port() -> int:
-    """A TCP port that nobody has at this moment."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        number: int = holder.getsockname()[1]
-        return number
+    """A TCP port that nobody has at this moment, nor gets who asks for any."""
+    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    while True:
+        number = random.randrange(min(10_000, int(first) // 2), int(first))
+        with contextlib.suppress(OSError), socket.socket() as holder:
+            holder.bind(("127.0.0.1", number))
+            return number
 
 
 def records(path: Path) -> list[dict[str, str]]:

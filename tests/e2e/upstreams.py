@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import wire
+from operating import free_port
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ class Upstream:
     connections: int = 0
 
     def __post_init__(self) -> None:
+        self.port = self.port or free_port()  # which nobody else gets once it is closed
         self._listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self.errors: list[BaseException] = []

@@ -56,9 +56,8 @@ void lm_real_time_look(struct lm_real_time *thread, uint64_t now_ns) {
     if (!refused) thread->lowered = !slept;
 }
 
-/* Whether the process may lock what it likes, and go on to. */
-static bool may_lock(uint64_t *limit_out) {
-    struct rlimit limit = {0};
+/* Whether limits of locked memory do not count for the process. */
+static bool is_free_to_lock(void) {
     char line[128];
     unsigned long long capabilities = 0;
     FILE *file = fopen("/proc/self/status", "re");
@@ -66,13 +65,25 @@ static bool may_lock(uint64_t *limit_out) {
         if (sscanf(line, "CapEff: %llx", &capabilities) == 1) break;
     }
     if (file) fclose(file);
+    return capabilities >> CAP_IPC_LOCK & 1;
+}
+
+uint64_t lm_memory_lockable(void) {
+    struct rlimit limit = {0};
+    if (is_free_to_lock()) return UINT64_MAX;
+    return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+/* Whether the process may lock what it likes, and go on to. */
+static bool may_lock(uint64_t *limit_out) {
+    struct rlimit limit = {0};
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return false;
     *limit_out = limit.rlim_max;
     if (limit.rlim_max == RLIM_INFINITY && limit.rlim_cur != RLIM_INFINITY) {
         limit.rlim_cur = RLIM_INFINITY;
         if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return false;
     }
-    return limit.rlim_max == RLIM_INFINITY || (capabilities >> CAP_IPC_LOCK & 1);
+    return limit.rlim_max == RLIM_INFINITY || is_free_to_lock();
 }
 
 int lm_memory_lock(char *why, size_t capacity) {

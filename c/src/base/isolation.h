@@ -37,5 +37,7 @@ static inline void lm_real_time_check(struct lm_real_time *thread, uint64_t now_
  * Returns 0, or a negative errno with the sentence of the refusal and its cure. */
 int lm_memory_lock(char *why, size_t capacity);
 void lm_memory_unlock(void);
+/* Bytes that may be locked, which all processes of a user share; UINT64_MAX: without a bound. */
+uint64_t lm_memory_lockable(void);
 
 #endif

@@ -19,6 +19,7 @@
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/isolation.h"
 #include "base/limits.h"
 #include "ring/ring_backend.h"
 
@@ -35,6 +36,7 @@ enum {
     SUBMIT_TRIES = 1000,
     /* A body of this size is still arriving when its receive starts: poll first, copy once. */
     POLL_FIRST_BYTES = 256 << 10,
+    LOCKED_SHARE = 64,       /* of the locked memory that a user may have, a ring's completions */
     POLL_PAUSES = 8,         /* between two looks at the clock */
     NO_SUCH_ACCEPT = 1 << 15 /* a flag that every kernel refuses: stands in for an old one */
 };
@@ -108,7 +110,11 @@ static int set_up(struct lm_uring *ring, const struct lm_uring_features *feature
     size_t room = sizeof ring->base.detail;
     unsigned sq_entries = LM_SQ_ENTRIES;
     unsigned cq_entries = LM_CQ_ENTRIES_MIN;
-    while (cq_entries < 2 * max_connections && cq_entries < 65536) cq_entries *= 2;
+    /* Before Linux 5.12 and in new kernels rings count as locked memory: others have theirs, too.
+     */
+    const uint64_t most = lm_memory_lockable() / LOCKED_SHARE / sizeof(struct io_uring_cqe);
+    while (cq_entries < 2 * max_connections && cq_entries < 65536 && 2 * cq_entries <= most)
+        cq_entries *= 2;
     int step = 0;
     for (;;) {
         struct io_uring_params params = {.cq_entries = cq_entries,

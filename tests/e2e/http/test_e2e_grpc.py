@@ -10,7 +10,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -46,6 +45,7 @@ from http2 import (
 )
 from ml_dtypes import bfloat16  # onnx brings it
 from onnx import helper
+from operating import free_port
 from tritonclient import utils
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -920,8 +920,7 @@ def test_a_slow_reader_holds_only_itself(server: Server) -> None:
 def test_a_port_of_its_own(serve: Serve, tmp_path: Path) -> None:
     """Which speaks all that the other one does, with one I/O thread and with two."""
     for threads in (1, 2):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         server = serve(
             {
                 "server": {"arena_bytes": "32MiB", "grpc_port": port, "io_threads": threads},

@@ -26,7 +26,7 @@ import web
 import wire
 from conftest import Serve
 from harness import Server, eventually
-from operating import Reloaded
+from operating import Reloaded, free_port
 from upstreams import (
     END,
     STREAM,
@@ -416,8 +416,7 @@ def test_certificates_that_are_not_trusted(serve: Serve, files: tls.Files, tmp_p
 
 def test_nobody_there_and_then_somebody(serve: Serve) -> None:
     """Row 51."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     server = serve(settings(f"http://127.0.0.1:{port}"))
     found = said(ask(server.port, {"model": "chat"}))
     assert found == (502, "upstream 'up' cannot be reached: Connection refused")

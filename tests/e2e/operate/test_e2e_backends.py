@@ -128,13 +128,23 @@ def test_the_doctor_says_what_auto_would_take(
     assert found["cure"]
 
 
+def locking_at_most(limit: int) -> list[str]:
+    """A command in front: without the right to lock more than so many bytes."""
+    drop = ["setpriv", "--bounding-set=-ipc_lock"] if os.geteuid() == 0 else []
+    return [*drop, "prlimit", f"--memlock={limit}"]
+
+
+@pytest.mark.usefixtures("_io_uring_is_here")
+def test_servers_of_one_user_leave_each_other_room(serve: Serve, tmp_path: Path) -> None:
+    """Row F5: new kernels count rings as locked memory, of which a user has 8 MiB as a rule."""
+    for _ in range(6):
+        serve(settings(tmp_path, io_backend="io_uring"), prefix=locking_at_most(8 << 20))
+
+
 @pytest.mark.parametrize("kib", [0, 64])
 def test_no_memory_may_be_locked(serve: Serve, tmp_path: Path, kib: int) -> None:
     """Row F5: RLIMIT_MEMLOCK, without the right to do without it: it is served all the same."""
-    prefix = ["prlimit", f"--memlock={kib << 10}"]
-    if os.geteuid() == 0:  # others have no such right
-        prefix = ["setpriv", "--bounding-set=-ipc_lock", *prefix]
-    server = serve(settings(tmp_path), prefix=prefix)
+    server = serve(settings(tmp_path), prefix=locking_at_most(kib << 10))
     limits = Path(f"/proc/{server.pid}/limits").read_text()
     assert re.search(rf"^Max locked memory +{kib << 10} ", limits, re.MULTILINE)
     check_serves(server)

@@ -16,6 +16,7 @@ import pytest
 from browser import START_S, Browser, needs_chromium
 from conftest import Serve
 from harness import command, environment, eventually
+from operating import free_port
 from test_perfstat import state
 
 needs_streamlit = pytest.mark.skipif(
@@ -70,9 +71,7 @@ def files(serve: Serve, tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def url(files: list[str], cache: Path, tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = ["dashboard", "--listen", str(port), *files]
     with (tmp_path / "said").open("w") as said:
         home = {**environment(cache), "HOME": str(tmp_path)}

@@ -14,7 +14,6 @@ import json
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ import wheel as wheel_tool
 import yaml
 from harness import ROOT
 from onnx import helper
+from operating import free_port
 from pages import Block, Home, Reader
 
 pytestmark = pytest.mark.once  # what a reader does is the same on both backends
@@ -252,8 +252,7 @@ def iris(home: Home, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reader(home: Home, iris: Path, tmp_path: Path) -> Iterator[Reader]:
     pages.copy_checkout_files(tmp_path)
     what_a_reader_has(tmp_path, iris)
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
-        ports = one.getsockname()[1], two.getsockname()[1]
+    ports = free_port(), free_port()
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "bin").symlink_to(home.bin)
     replaced = {f"/{name}": str(tmp_path / name) for name in ("mnt/models", "models", "more")}

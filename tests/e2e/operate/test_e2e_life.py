@@ -21,6 +21,7 @@ import pytest
 import wire
 from conftest import Serve
 from harness import ROOT, Server, eventually
+from operating import free_port
 
 from lumen_uring.cli import main as lumen
 from lumen_uring.ring.stats import read
@@ -114,7 +115,7 @@ def test_the_banner_and_the_figures_file(serve: Serve) -> None:
 
 def test_a_killed_servers_file_is_replaced(serve: Serve, cache: Path) -> None:
     """Row F19."""
-    first = serve(DIGITS)
+    first = serve(DIGITS, options=["--port", str(free_port())])
     with first.connect() as connection:
         connection.ask(wire.ping(1))
     first.process.kill()
@@ -388,8 +389,7 @@ def test_lumen_doctor(cache: Path) -> None:
 
 
 def test_predict_without_a_server(cache: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     picture = ROOT / "tests" / "data" / "digits" / "digit_1.png"
     said = sentence(harness.run(["predict", "--port", str(port), str(picture)], cache))
     assert str(port) in said
@@ -425,11 +425,10 @@ def waits_out(port: int) -> bool:
 @pytest.mark.parametrize("io_threads", [1, 2])
 def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path, io_threads: int) -> None:
     """Row F19: also while connections that the server itself has ended hold the port."""
-    port = 0
+    port = free_port()
     for _ in range(3):
         chosen = settings(tmp_path, io_threads=io_threads)
         server = serve(chosen, options=["--port", str(port)])
-        port = server.port
         with server.connect() as connection:
             assert connection.ask(wire.frame(bytes(64), id=1)).payload == bytes(64)
         with server.connect() as ended:

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ import pytest
 import wire
 from conftest import Serve
 from harness import Server, eventually, stand_still
-from operating import Manager, raw_server, wait_for_port
+from operating import Manager, free_port, raw_server, wait_for_port
 from test_e2e_life import DIGITS, settings
 
 pytestmark = pytest.mark.once  # what starts and ends servers: the same on both backends
@@ -231,9 +230,7 @@ def answer_of(url: str) -> tuple[int, bytes]:
 
 
 def with_page(**server: object) -> dict[str, object]:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    return {**DIGITS, "server": {"metrics_port": port, **server}}
+    return {**DIGITS, "server": {"metrics_port": free_port(), **server}}
 
 
 def page_of(document: dict[str, object]) -> str:
@@ -242,8 +239,7 @@ def page_of(document: dict[str, object]) -> str:
 
 def test_a_name_that_somebody_else_has(serve: Serve) -> None:
     """A file of another user cannot be replaced, as a folder cannot."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     name = Path(f"/dev/shm/lumen-{port}")
     name.mkdir()
     try:
