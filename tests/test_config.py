@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
 from lumen_uring.ring.config_struct import crossing, whole_range
+from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.keys import burst_of
+from lumen_uring.settings.schema import Config
 from lumen_uring.settings.sizes import format_size, parse_size
+from lumen_uring.settings.without import without
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -512,6 +515,20 @@ def test_the_metrics_page_has_a_port_of_its_own() -> None:
     assert load(None, ["server.metrics_port=0", "server.port=0"]).server.metrics_port == 0
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "server.port=8443",
+        "server.grpc_port=8443",
+        "server.metrics_port=8443",
+        "server.tls={port: 8443, certificates: [{cert: a.pem, key: a.key}]}",
+    ],
+)
+def test_an_agent_check_has_a_port_of_its_own(other: str) -> None:
+    (line,) = problems(None, "server.agent_port=8443", other)
+    assert line == "--set server.agent_port: expected a port of its own, found 8443"
+
+
 def test_a_unix_socket(tmp_path: Path) -> None:
     assert load(None).server.unix_socket is None
     assert load(None).server.unix_socket_mode == 0o660
@@ -634,6 +651,20 @@ def test_paths_of_a_file_are_relative_to_it(
 def test_models_may_be_left_out_where_an_option_names_one(tmp_path: Path) -> None:
     path = write(tmp_path, "server: {port: 1}\n")
     assert load(path, (), ["a=b.onnx"]).models[0].name == "a"
+
+
+def test_what_runs_one_version_of_a_model_goes_with_the_model() -> None:
+    """Where a model cannot be served, none of its versions is there to run."""
+    entries = [
+        {"name": "stays", "steps": [{"model": "digits"}]},
+        {"name": "goes", "steps": [{"model": "b:2"}]},
+    ]
+    ensembles = Config.model_validate({"ensembles": entries}).ensembles
+    config = load().model_copy(update={"ensembles": ensembles})
+    left = without(config, [Broken("b", "it is no model")])
+    assert [one.name for one in left.ensembles] == ["stays"]
+    reasons = {one.name: one.reason for one in left.broken}
+    assert reasons["goes"] == "it runs 'b:2', which cannot be served"
 
 
 def test_merge_keys(tmp_path: Path) -> None:

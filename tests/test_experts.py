@@ -217,3 +217,16 @@ def test_a_virtual_model_has_the_last_experts_settings(tmp_path: Path) -> None:
     *_, virtual = config.served()
     assert (virtual.name, virtual.max_rows, virtual.rate) == ("e", 3, 7)
     assert config.experts[0].bounds()[0] == 1000
+
+
+def test_a_virtual_model_has_no_queue_of_its_own(tmp_path: Path) -> None:
+    """Its requests wait in the queues of its experts, within their bounds."""
+    path = tmp_path / "lumen.yaml"
+    path.write_text(
+        "models: [{name: a, path: a.onnx}, "
+        "{name: b, path: b.onnx, max_queued: 3, queue_timeout_us: 5}]\n"
+        "experts:\n- {name: e, feature: mean, experts: [{model: a, below: 1}, {model: b}]}"
+    )
+    _, last, virtual = load(path).served()
+    assert (last.max_queued, last.queue_timeout_us) == (3, 5)
+    assert (virtual.max_queued, virtual.queue_timeout_us) == (0, 0)

@@ -481,6 +481,22 @@ def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("change", [{"port": 8444}, {"only": True}])
+def test_certificates_change_and_what_listens_does_not(change: dict[str, object]) -> None:
+    tls = {"port": 8443, "certificates": [{"cert": "a.pem", "key": "a.key"}]}
+
+    def having(**other: object) -> Config:
+        return Config.model_validate({"server": {"tls": {**tls, **other}}})
+
+    current = having()
+    renewed = having(certificates=[{"cert": "b.pem", "key": "b.key"}])
+    assert plan(current, renewed)[:3] == (renewed, ("server.tls",), ())
+    made = plan(current, having(**change))
+    assert made[:2] == (current, ())
+    [refused] = made.refused
+    assert refused.startswith("server.tls cannot change without a restart")
+
+
 @pytest.mark.parametrize("setting", ["path=other", "batch_size=2", "labels=x"])
 def test_a_model_of_other_settings_is_loaded_again(setting: str) -> None:
     current, wanted = load(), load(None, [f"models.0.{setting}"])

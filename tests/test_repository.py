@@ -325,6 +325,26 @@ def test_a_reshape_says_the_shape_for_clients(tmp_path: Path) -> None:
         assert (one.shape(), one.reshaped()) == (inner, outer)
 
 
+def test_a_step_without_a_version_runs_the_highest(tmp_path: Path) -> None:
+    """By their numbers: 10 comes after 9."""
+    config = """
+        platform: "ensemble"
+        input { name: "x" data_type: TYPE_FP32 dims: [4] }
+        output { name: "y" data_type: TYPE_FP32 dims: [4] }
+        ensemble_scheduling { step [
+          { model_name: "net" model_version: -1 input_map { key: "x" value: "x" }
+            output_map { key: "y" value: "y" } }
+        ] }
+    """
+    place(tmp_path / "whole/config.pbtxt", config)
+    (tmp_path / "whole/1").mkdir()
+    place(tmp_path / "net/config.pbtxt", "version_policy: { all {} }")
+    for version in (2, 9, 10):
+        place(tmp_path / f"net/{version}/model.onnx")
+    [whole] = loaded(tmp_path).ensembles
+    assert [step.model for step in whole.steps] == ["net:10"]
+
+
 def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
     """Its steps stand in the order in which they can run."""
     config = """
