@@ -60,7 +60,8 @@ class Site:
         self.go_on = threading.Event()
         self.begun = threading.Event()
         self.cancelled = threading.Event()
-        self.loop = HttpLoop(listener, self.answer, Guard(lambda _level, _text: None))
+        self.guard = Guard(lambda _level, _text: None)
+        self.loop = HttpLoop(listener, self.answer, self.guard)
         self.loop.start()
         self._open = contextlib.ExitStack()
 
@@ -313,6 +314,7 @@ def test_out_of_descriptors_it_makes_room_and_tries_again(
         assert listener.failures == 0
         assert (everything(oldest), everything(newer)) == (b"", b"")
         assert body(site.ask()) == b"fast"
+        assert [failures for _part, failures, _is_alive in site.guard.rows()] == [0]
 
 
 def test_what_an_answer_looks_like() -> None:

@@ -103,7 +103,7 @@ def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
         "model_stride": MODEL_STRIDE,
         "experts_offset": 0,
         "experts_max": 0,
-        "reserved": 0,
+        "naming": 0,
         **changed,
     }
     header = struct.pack(HEADER, *values.values())
@@ -373,6 +373,16 @@ def test_any_damage_is_refused_or_read(
     path = write(tmp_path_factory.getbasetemp(), bytes(data), "damaged")
     with contextlib.suppress(StatsError):
         read(path)
+
+
+def test_a_row_that_gets_another_models_name_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number is odd meanwhile. A server that died then leaves it so."""
+    monkeypatch.setattr("lumen_uring.ring.stats._TRIES_MAX", 3)
+    assert read(write(tmp_path, build(naming=2))).models.keys() == set(MODELS)
+    with pytest.raises(StatsError, match="its names never stop changing"):
+        read(write(tmp_path, build(naming=3)))
 
 
 def test_counters_of_experts_have_their_names(tmp_path: Path) -> None:
