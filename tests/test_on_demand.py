@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,6 +107,18 @@ def test_names_that_nobody_has(live: Live, tmp_path: Path, monkeypatch: pytest.M
         models.load("a:7", threading.Event())
     assert caught.value.code == 404
     assert (models.refusal("a:7") or (0,))[0] == 404  # the same answer without a try
+
+
+def test_a_name_that_a_file_says_comes_with_the_file(live: Live, tmp_path: Path) -> None:
+    """The names in files are read again, too, when the folders have changed."""
+    os.utime(tmp_path, ns=(0, 0))  # another time than the one of the change below
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    assert models.refusal("named") == (404, "Request for unknown model: 'named' is not found")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/model.onnx").write_bytes(b"graph")
+    said = {"name": "named", "parameters": {"uri": "model.onnx"}}
+    (tmp_path / "d/model-settings.json").write_text(json.dumps(said))
+    assert models.refusal("named") is None
 
 
 def test_more_versions_than_places(live: Live, tmp_path: Path) -> None:

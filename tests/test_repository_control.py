@@ -3,13 +3,15 @@ that crashes, hangs or eats memory while it is checked harms nobody."""
 
 from __future__ import annotations
 
+import base64
 import errno
+import itertools
 import json
 import queue
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 from lumen_uring.config import load
 from lumen_uring.control import states
 from lumen_uring.control.control import Control
+from lumen_uring.control.following import Following
 from lumen_uring.control.live_models import LiveModels, Virtual, files_of
 from lumen_uring.errors import EngineError
 from lumen_uring.guard import Guard
@@ -28,7 +31,8 @@ from lumen_uring.ring.errands import Errand
 from lumen_uring.serving.logs import levels_from
 from lumen_uring.serving.triton_settings import TritonSettings
 from lumen_uring.settings import reload
-from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.broken import Broken
+from lumen_uring.settings.models import EnsembleConfig, ModelConfig
 from lumen_uring.settings.schema import Config
 
 
@@ -40,6 +44,8 @@ class FakeEngine:
         self.answers: dict[int, queue.Queue[tuple[int, Any]]] = {}
         self.holds: list[bool] = []
         self.unloaded: list[str] = []
+        self.settles = 0
+        self.is_settled = True
         self.refusal = ""
         self.reloads: list[list[str]] = []
 
@@ -79,7 +85,8 @@ class FakeEngine:
         self.reloads.append([model.name for model in config.models])
 
     def settle(self, _timeout_s: float) -> bool:
-        return True
+        self.settles += 1
+        return self.is_settled
 
     def unload(self, name: str) -> None:
         if self.refusal:
@@ -119,13 +126,18 @@ class Room:
     """A control over a folder with the models a and b; with explicit only a is loaded at start."""
 
     def __init__(
-        self, folder: Path, how: str = "explicit", meanwhile: Callable[[Room], None] | None = None
+        self,
+        folder: Path,
+        how: str = "explicit",
+        meanwhile: Callable[[Room], None] | None = None,
+        more: Sequence[str] = (),
     ) -> None:
-        """`meanwhile` happens while the server starts: what it read of the folder is old then."""
+        """`meanwhile` happens while the server starts: what it read of the folder is old then;
+        `more` are settings."""
         self.folder = folder
         for name in ("a/1", "b/2"):
             self.add(name)
-        settings = [f"repository.control={how}", "repository.load=[a]"]
+        settings = [f"repository.control={how}", "repository.load=[a]", *more]
         self.config = load(None, settings, (), None, [str(folder)])
         files = {model.name: files_of(model) for model in self.config.models}
         if meanwhile is not None:
@@ -445,6 +457,29 @@ def test_a_model_that_comes_behind_its_unload_goes(room: Room) -> None:
     assert room.states()["b/2"] == ("UNAVAILABLE", "unloaded")
 
 
+def test_an_unload_leaves_the_files_of_a_model_that_is_being_loaded(tmp_path: Path) -> None:
+    room = Room(tmp_path, more=["repository.upload_bytes=1MiB"])
+    there: list[bool] = []
+
+    def load(model: ModelConfig, _gently: bool) -> list[str]:
+        there.append(Path(model.path).exists())
+        return []
+
+    room.live._load = load
+    try:
+        room.preparer.gate.clear()
+        file = base64.b64encode(b"a model").decode()
+        brought = {"parameters": {"config": "{}", "file:1/model.onnx": file}}
+        load_c = room.engine.ask("load", "c", json.dumps(brought).encode())
+        room.until(lambda: room.live.coming() == "c")
+        assert room.engine.call("unload", "a") == (200, None)
+        room.preparer.gate.set()
+        assert room.engine.answer(load_c) == (200, None)
+        assert there == [True]
+    finally:
+        room.control.close()
+
+
 def test_a_policy_in_the_call_chooses_versions(room: Room) -> None:
     """As the first load, to go back, and where the model's own file is wrong."""
     for version in (3, 4):
@@ -484,6 +519,18 @@ def test_what_is_wrong_with_others_is_not_said(room: Room) -> None:
     assert (code, "expected no link out of the repository" in body["error"]) == (400, True)
     code, body = room.engine.call("load", "none")
     assert body == {"error": "failed to load 'none': no repository holds a model 'none'"}
+
+
+def test_a_model_that_could_not_be_read_and_is_loaded_is_listed_once(room: Room) -> None:
+    """Its files had no version; readiness waits for it no more."""
+    failed: list[list[str]] = []
+    broken = [Broken("b", "it is no model")]
+    room.control.list_models(room.live.models(), (), failed.append, broken)
+    room.until(lambda: failed)
+    assert room.states()["b/"] == ("UNAVAILABLE", "it is no model")
+    assert room.engine.call("load", "b") == (200, None)
+    assert room.states() == {"a/1": ("READY", ""), "b/2": ("READY", "")}
+    assert room.engine.holds[-1] is False
 
 
 def test_names_that_went_do_not_pile_up(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -633,6 +680,92 @@ def test_a_look_that_fails_at_the_start_ends_nothing(
         room.control.close()
 
 
+class Clock:
+    """Stands in for the module time of control.py, whose loader alone asks it.
+
+    Args:
+        step_s: it moves on by so much each time that it is asked; seconds.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step_s: float = 0.0) -> None:
+        self.now_s = 100.0
+        self._step_s = step_s
+        monkeypatch.setattr("lumen_uring.control.live_models._PAUSES_S", ())
+        monkeypatch.setattr("lumen_uring.control.control.time", self)
+
+    def monotonic(self) -> float:
+        self.now_s += self._step_s
+        return self.now_s
+
+
+def listed(folder: Path, file: str) -> ModelConfig:
+    """An entry of the settings for the model `own`."""
+    path = folder.with_name(file)
+    path.touch()
+    return ModelConfig(name="own", path=str(path))
+
+
+def test_what_the_machine_lacks_again_is_tried_again_as_soon_as_at_first(
+    room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pauses double while the machine lacks something, and begin anew after a load."""
+    clock = Clock(monkeypatch, step_s=0.01)
+    tries_s: list[float] = []
+    prepare = room.preparer.prepare
+
+    def noted(*arguments: Any) -> Prepared:
+        tries_s.append(clock.now_s)
+        return prepare(*arguments)
+
+    monkeypatch.setattr(room.preparer, "prepare", noted)
+    said = "model own: version 1 is loaded"
+    for turn, lacks in enumerate((3, 1)):
+        room.preparer.raises = [OSError(errno.EMFILE, "too many") for _ in range(lacks)]
+        models = [*room.config.models, listed(tmp_path, f"{turn}.onnx")]
+        room.control.list_models(models, (), lambda _failed: None)
+        room.until(lambda count=turn + 1: room.said.count(said) == count)
+    pauses_s = [after - before for before, after in itertools.pairwise(tries_s)]
+    assert [*pauses_s[:3], pauses_s[4]] == pytest.approx([0.5, 1.0, 2.0, 0.5], abs=0.05)
+
+
+def test_a_list_that_waits_to_be_tried_again_gives_way_to_a_newer_one(
+    room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    room.engine.is_settled = False  # the loader goes on asking: first the clock, then the engine
+    failed: list[list[str]] = []
+    room.preparer.raises = [OSError(errno.EMFILE, "too many")]
+    for turn, file in enumerate(("older.onnx", "newer.onnx")):
+        models = [*room.config.models, listed(tmp_path, file)]
+        room.control.list_models(models, (), failed.append)
+        room.until(lambda count=turn + 1: len(failed) == count)
+    assert (len(failed[0]), failed[1]) == (1, [])
+    clock.now_s += 100
+    looks = room.engine.settles
+    room.until(lambda: room.engine.settles >= looks + 2)
+    newer = listed(tmp_path, "newer.onnx")
+    assert room.loaded == [("own", newer.path)]
+    assert newer in room.live.models()
+
+
+def test_what_has_come_is_loaded_though_what_has_gone_cannot_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(tmp_path, "watch")
+
+    def fail(_self: Following) -> None:
+        raise OSError(errno.EMFILE, "too many")
+
+    try:
+        room.until(lambda: room.engine.settles)  # after the look at the start
+        with monkeypatch.context() as patched:
+            patched.setattr(Following, "drop_gone", fail)
+            room.add("c/1")
+            room.until(lambda: room.loaded == [("c", "c/1/model.onnx")])
+    finally:
+        room.control.close()
+
+
 def test_folders_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     room = Room(folder, "watch")
@@ -749,6 +882,22 @@ def test_settings_that_change(room: Room, tmp_path: Path) -> None:
     room.control.list_models(wanted, (), failed.append)
     room.until(lambda: len(failed) == 6)
     assert failed[-1] == ["model x: not loaded: it is none"]
+
+
+def test_a_virtual_model_that_could_not_be_read_goes_with_its_entry(room: Room) -> None:
+    """It is served while its entry cannot be read, and no longer once the entry is gone."""
+    failed: list[list[str]] = []
+    models = room.live.models()
+    whole = EnsembleConfig.model_validate({"name": "e", "steps": [{"model": "a"}]})
+    room.control.list_models(models, [whole], failed.append)
+    room.until(lambda: len(failed) == 1)
+    room.control.list_models(models, (), failed.append, [Broken("e", "it is none")])
+    room.until(lambda: len(failed) == 2)
+    assert (room.live.virtual(), room.engine.unloaded) == ((whole,), [])
+    room.control.list_models(models, (), failed.append)
+    room.until(lambda: len(failed) == 3)
+    assert (room.live.virtual(), room.engine.unloaded) == ((), ["e"])
+    assert failed == [[], ["model e: not loaded: it is none"], []]
 
 
 def test_what_a_reload_says(tmp_path: Path) -> None:

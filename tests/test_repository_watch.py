@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from lumen_uring.control import watch
-from lumen_uring.control.watch import Look, Watcher, look
+from lumen_uring.control.watch import Look, Watcher, files_of, look
 from lumen_uring.guard import Guard
 from lumen_uring.ring.inotify import Inotify, _until_readable
+from lumen_uring.settings.models import ModelConfig
 
 
 class Seen:
@@ -211,6 +212,19 @@ def test_a_report_that_raises_is_made_again(tmp_path: Path) -> None:
         (tmp_path / "m/1/model.onnx").write_text("another")
         assert seen.next() == {"m/1/model.onnx"}
     assert len(seen.said) == 1
+
+
+def test_other_labels_are_a_change_of_their_model(tmp_path: Path) -> None:
+    for name in ("model.onnx", "labels.txt"):
+        (tmp_path / name).write_text("one\n")
+    of_model = ModelConfig(name="m", path=str(tmp_path / "model.onnx"))
+    of_both = ModelConfig(
+        name="m", path=str(tmp_path / "model.onnx"), labels=str(tmp_path / "labels.txt")
+    )
+    before = files_of(of_model), files_of(of_both)
+    (tmp_path / "labels.txt").write_text("one\ntwo\n")
+    assert files_of(of_model) == before[0]
+    assert files_of(of_both) != before[1]
 
 
 def test_descriptors_of_a_thousand_and_more() -> None:
