@@ -33,6 +33,8 @@ from lumen_uring.errors import (
     ProtocolError,
     RequestTimeout,
 )
+from lumen_uring.protocol import native
+from lumen_uring.protocol.describe import parse_description
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
@@ -367,8 +369,8 @@ def test_a_call_that_connects_does_not_succeed_on_a_closed_client() -> None:
 class Wire(asyncio.Transport):
     """The bytes that a connection writes, and the questions to its socket."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, over: socket.socket | None = None) -> None:
+        super().__init__({"socket": over})
         self.written: list[bytes | bytearray | memoryview] = []
         self.aborted = 0
 
@@ -379,8 +381,9 @@ class Wire(asyncio.Transport):
         self.aborted += 1
 
 
-def linked(max_reply_bytes: int = 1 << 20) -> tuple[Link, Wire]:
-    link, wire = Link("host:1", max_reply_bytes), Wire()
+def linked(max_reply_bytes: int = 1 << 20, over: socket.socket | None = None) -> tuple[Link, Wire]:
+    """A connection; one that has a unix socket, `over`, shares a region."""
+    link, wire = Link("host:1", max_reply_bytes, shares=over is not None), Wire(over)
     link.connection_made(wire)
     return link, wire
 
@@ -424,6 +427,40 @@ def test_calls_that_wait_to_write_end_with_the_connection() -> None:
             )
         assert isinstance(await soon(link.exchange(2)), ConnectionFailed)
         assert (len(wire.written), wire.aborted) == (1, 1)
+
+    asyncio.run(main())
+
+
+def test_a_call_that_waits_for_room_in_the_region_ends_with_the_connection() -> None:
+    """Three calls fill the region, and the server takes no larger one."""
+    summing = parse_description(memoryview(json.dumps(DESCRIPTION).encode())).models["sum"]
+    rows = memoryview(np.zeros((512, 4), np.float32)).cast("B")
+
+    async def turns() -> None:
+        """Every task goes on until it waits for the other side."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        own, peer = socket.socketpair()
+        with own, peer:
+            peer.setblocking(False)
+            link, wire = linked(over=own)
+            calls = [link.infer(summing, native.ENCODING_TENSORS, [rows], 512, 0) for _ in range(4)]
+            tasks = await begun(*calls)
+            await turns()
+            assert len(wire.written) == 1  # a region is announced
+            comes(link, reply(1))
+            await asyncio.wait_for(asyncio.get_running_loop().sock_recv(peer, 1), 30)
+            comes(link, reply(1))
+            await turns()
+            assert len(wire.written) == 5  # three requests, and a larger region
+            comes(link, reply(5, b"no memory", status=Overloaded.status))
+            await turns()
+            assert not any(task.done() for task in tasks)
+            link.connection_lost(None)
+            for task in tasks:
+                assert str(await soon(task)) == "host:1 closed the connection."
 
     asyncio.run(main())
 

@@ -424,6 +424,56 @@ def test_the_log_to_come_is_opened_again_while_the_workers_change() -> None:
     assert scene.watch._config == stays
 
 
+def test_a_reload_that_is_asked_for_during_another_follows_it_once() -> None:
+    """The first one waits for the workers, whom the engine then refuses to change."""
+    may_end = threading.Event()
+    turns: list[int] = []
+
+    def change_workers(_config: Config) -> bool:
+        assert may_end.wait(30)
+        raise EngineError("No memory is left")
+
+    def news() -> str:
+        turns.append(1)
+        if len(turns) == 2:  # both signals are obeyed
+            may_end.set()
+        return ""
+
+    def count(name: str) -> int:
+        return sum(call[0] == name for call in scene.calls)
+
+    scene = Scene(
+        [HUP, HUP, None],
+        wanted=load(None, ["engine.thread_count=2"]),
+        engine={
+            "change_workers": change_workers,
+            "news": news,
+            "wait": lambda _timeout_s: count("report.begin") >= 2,
+        },
+    )
+    assert scene.run() == 1
+    assert count("manager.reloading") == 2
+    assert scene.failures == []
+
+
+def test_workers_stay_where_their_change_breaks() -> None:
+    """Whatever the engine raises: the settings in force are those of the workers that there are."""
+    more = ("engine.thread_count=2", "server.unready_seconds=0")
+    scene = Scene(
+        [HUP, None],
+        wanted=load(None, [*more, "server.hosts=[a.example]"]),
+        engine={
+            "change_workers": in_turn(RuntimeError("broken")),
+            "wait": lambda _timeout_s: any(call[0] == "report.begin" for call in scene.calls),
+        },
+    )
+    assert scene.run() == 1
+    why = "The workers could not be changed; the engine's settings stay."
+    assert ("log.log", "warning", why) in scene.calls
+    assert ("log.log", "info", "Reloaded: server.hosts.") in scene.calls
+    assert scene.watch._config.engine == scene.config.engine
+
+
 def test_sigusr1_opens_all_files_again() -> None:
     scene = Scene([signal.SIGUSR1], engine=once())
     assert scene.run() == 1
