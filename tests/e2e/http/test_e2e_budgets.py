@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -338,9 +339,22 @@ def test_texts_that_are_served_here(serve: Serve, port: int, tmp_path: Path) -> 
 # ---- who sees them ----
 
 
-def test_they_are_shown(serve: Serve, up: Upstream, port: int, cache: Path) -> None:
-    import urllib.request
+def test_budgets_that_a_reload_brings_are_shown(serve: Serve, up: Upstream, tmp_path: Path) -> None:
+    """A server that had none at its start has no file of counts until then."""
+    document = served(up.url, {})
+    document["server"]["metrics_port"] = metrics = free_port()
+    one = Reloaded(serve, tmp_path, document)
+    one.reload({**document, "budgets": {"keys": {"ann": {"requests_per_day": 2}}}})
 
+    def is_shown() -> bool:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics") as page:
+            return b'lumen_budget_limit{kind="key",name="ann"' in page.read()
+
+    eventually(is_shown, "the budget of the key ann on the metrics page")
+    one.server.idle_fds = 0  # they are counted anew: the file of counts is open from now on
+
+
+def test_they_are_shown(serve: Serve, up: Upstream, port: int, cache: Path) -> None:
     from harness import run
 
     budgets = {"keys": {"ann": {"tokens_per_day": 5000, "requests_per_minute": 100}}}
