@@ -797,6 +797,10 @@ def test_a_reload_moves_an_upstream(serve: Serve, tmp_path: Path) -> None:
         asks.join()
         assert answers[0][0] == 200
         assert b"last" in answers[0][2]
+        for at in (first, others[-1]):  # also back to where it was at the start
+            one.reload({**document, "upstreams": up_at(document, at.url)})
+            place = f"Upstream up is at 127.0.0.1:{at.port} now"
+            eventually(lambda s=place: one.server.errors.rstrip().endswith(s + "."), place)
         eventually(lambda: is_left(one.server, others[-1].port), "connections to one address")
         for wrong, why in (
             (up_at(document, "https://127.0.0.1:1"), "expected addresses without TLS"),
