@@ -108,6 +108,14 @@ static void uploads(void) {
     CHECK(lm_errands_finish(first, 200, "x", 1) == 0 && lm_errand_is_finished(first));
     lm_errand_give(first);
     CHECK(lm_errands_next(errands, 0) == NULL && first->upload.bytes == 0);
+    /* A call of any size may have its entry next, and is no upload. */
+    struct lm_errand *again = submit(0, "again");
+    struct lm_errand *other = lm_errands_begin_upload(errands, 0, LARGE);
+    CHECK(again == first && other && other != first);
+    lm_errands_drop(errands, other);
+    CHECK(lm_errands_next(errands, 0) == again && lm_errands_finish(again, 200, "x", 1) == 0);
+    lm_errand_give(again);
+    CHECK(lm_errands_next(errands, 0) == NULL);
     /* Its client leaves before it is whole: nobody is asked, and the memory goes. */
     struct lm_errand *second = lm_errands_begin_upload(errands, 0, LARGE);
     CHECK(second);

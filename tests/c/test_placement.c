@@ -226,6 +226,9 @@ static void spare(void) {
     wish.workers = 3; /* one node of two has them */
     CHECK(plan(&two, &wish) == 0 && placement.node_count == 1);
     spares_are(1, (const int32_t[]){3});
+    wish.workers = 4; /* one node has just them */
+    CHECK(lm_placement_plan(&machine, &wish, &placement) == 0 && placement.node_count == 1);
+    spares_are(0, NULL);
     wish.workers = 5; /* both */
     CHECK(lm_placement_plan(&machine, &wish, &placement) == 0 && placement.node_count == 2);
     spares_are(0, NULL);

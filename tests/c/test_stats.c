@@ -483,6 +483,25 @@ static void another_worker(void) {
     lm_stats_close(&stats);
 }
 
+/* A model that takes the place of one that has gone: it has none of its experts, and nobody has it
+ * as an expert. */
+static void another_model(void) {
+    struct lm_stats stats;
+    CHECK_AT("another model");
+    CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
+    uint32_t (*experts)[LUMEN_EXPERTS_MAX] =
+        (void *)((uint8_t *)stats.memory.base + stats.header->experts_offset);
+    lm_stats_name_expert(&stats, 0, 0, 2);
+    lm_stats_name_expert(&stats, 0, 1, 1);
+    lm_stats_name_expert(&stats, 1, 0, 0);
+    lm_stats_name_expert(&stats, 2, 1, 0);
+    lm_stats_rename_model(&stats, 1, "new");
+    CHECK(lm_stats_find_model(&stats, "new") == 1);
+    CHECK(experts[0][1] == 0 && experts[1][0] == 0);
+    CHECK(experts[0][0] == 2 + 1 && experts[2][1] == 0 + 1); /* the other models keep theirs */
+    lm_stats_close(&stats);
+}
+
 /* A failed test leaves no file behind. */
 static void clean_up(void) {
     remove(path);
@@ -504,5 +523,6 @@ int main(void) {
     no_file();
     no_room();
     another_worker();
+    another_model();
     return check_finish("test_stats");
 }
