@@ -293,7 +293,25 @@ static void the_longest_idle(void) {
     lumen_close(server);
 }
 
-/* A name beyond those that there is room for is refused, until one has gone. */
+/* The Runs of one row that the workers have counted for the model at an index, once they are
+ * `expected`: a worker counts a Run once it has answered. */
+static bool runs_become(lumen_server *server, uint32_t index, uint64_t expected) {
+    uint64_t runs = UINT64_MAX;
+    for (int tries = 0; tries < 5000 && runs != expected; tries++) {
+        if (tries) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        runs = 0;
+        for (uint32_t w = 0; w < server->shared.worker_count; w++) {
+            const struct lm_worker *worker = &server->workers[w];
+            /* relaxed: a counter */
+            if (worker->batch_counts)
+                runs += lm_load_relaxed_u64(&worker->batch_counts[index][0].runs);
+        }
+    }
+    return runs == expected;
+}
+
+/* A name beyond those that there is room for is refused, until one has gone; it then takes the
+ * place of that one, and none of its figures. */
 static void one_too_many(void) {
     enum { NAMES = 64 };
     lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
@@ -311,16 +329,19 @@ static void one_too_many(void) {
     model = model_of("one", 2);
     says(lumen_load_model(server, &model, 0, &index), LUMEN_E_INVALID,
          "expected at most 64 names at a time, found 'one' as one more: unload one first");
-    CHECK(ask(fd, 7) == -3);
+    CHECK(ask(fd, 7) == -3 && runs_become(server, 7, 1));
     CHECK(lumen_unload_model(server, "m7") == 0);
     CHECK(lumen_load_model(server, &model, 0, &index) == 0 && index == 7);
+    CHECK_AT("one at the place of m7");
+    CHECK(runs_become(server, 7, 0));
     CHECK(number_of(server, "one") == LUMEN_MODELS_MAX && ask(fd, LUMEN_MODELS_MAX) == 6);
     CHECK(ask(fd, 7) == GONE && ask(fd, 6) == -3);
     close(fd);
     lumen_close(server);
 }
 
-/* An unload while a model is being loaded: of another model, and of itself. */
+/* ---- unloads while something goes on ---- */
+
 struct loader {
     lumen_server *server;
     pthread_t thread;
@@ -337,13 +358,15 @@ static void *load_one(void *argument) {
     return NULL;
 }
 
-static bool is_coming(lumen_server *server) {
+/* The load has begun, or is even over. */
+static bool has_begun(lumen_server *server, const char *name) {
     pthread_mutex_lock(&server->control);
-    bool is = server->loading != NULL;
+    bool has = server->loading || lm_model_set_named(server->set, name);
     pthread_mutex_unlock(&server->control);
-    return is;
+    return has;
 }
 
+/* Of another model, and of the one that is being loaded. */
 static void unloads_during_a_load(void) {
     lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
     struct loader loader = {.server = server};
@@ -353,7 +376,7 @@ static void unloads_during_a_load(void) {
     for (int round = 0; round < 200 && !called_off; round++) {
         CHECK(lumen_load_model(server, &second, 0, &index) == 0);
         CHECK(pthread_create(&loader.thread, NULL, load_one, &loader) == 0);
-        while (!is_coming(server) && !lm_model_set_named(server->set, "coming")) sched_yield();
+        while (!has_begun(server, "coming")) sched_yield();
         CHECK_AT("round %d: %s", round, lm_error_last());
         CHECK(lumen_unload_model(server, "second") == 0);
         /* Before it comes, or behind it: it is not there afterwards. */
@@ -365,6 +388,65 @@ static void unloads_during_a_load(void) {
     }
     CHECK(called_off);
     CHECK(lumen_settle(server, 10000) == 0 && server->set->retired == NULL);
+    lumen_close(server);
+}
+
+/* The second model, then the first one. */
+static void *load_chain(void *argument) {
+    static const lumen_step_tensor made = {"y", "t"}, taken = {"x", "t"};
+    static const lumen_step both[] = {{.model = 1, .output_count = 1, .outputs = &made},
+                                      {.model = 0, .input_count = 1, .inputs = &taken}};
+    static const lumen_steps_config steps = {.count = 2, .steps = both};
+    struct loader *loader = argument;
+    lumen_model_config model = {
+        .name = "chain", .steps = &steps, .intra_op_threads = 1, .batch_delay_us = UINT32_MAX};
+    uint32_t index;
+    loader->code = lumen_load_model(loader->server, &model, 0, &index);
+    return NULL;
+}
+
+/* A step of a virtual model stays, from the moment that its load begins. */
+static void unloads_a_step_during_a_load(void) {
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    struct loader loader = {.server = server};
+    lumen_model_config second = model_of("second", 2);
+    bool was_coming = false;
+    uint32_t index;
+    for (int round = 0; round < 200 && !was_coming; round++) {
+        CHECK(lumen_load_model(server, &second, 0, &index) == 0 && index == 1);
+        CHECK(pthread_create(&loader.thread, NULL, load_chain, &loader) == 0);
+        while (!has_begun(server, "chain")) sched_yield();
+        CHECK_AT("chain, round %d", round);
+        CHECK(lumen_unload_model(server, "second") == LUMEN_E_INVALID);
+        was_coming = strstr(lm_error_last(), "'chain', a virtual model that is being loaded");
+        pthread_join(loader.thread, NULL);
+        CHECK(loader.code == 0);
+        CHECK(lumen_unload_model(server, "chain") == 0);
+        CHECK(lumen_unload_model(server, "second") == 0);
+    }
+    CHECK(was_coming);
+    lumen_close(server);
+}
+
+/* The control program starts a process of the model: its memory stays until that has ended. */
+static void unloads_while_a_process_starts(void) {
+    enum { KEY = 7 };
+    lumen_config config = config_of(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    lumen_model_config first = model_of("first", 0), apart = model_of("apart", 1);
+    lumen_server *server = NULL;
+    lumen_process process;
+    uint32_t index;
+    CHECK_AT("a process that starts");
+    apart.isolation = LUMEN_ISOLATION_PROCESS;
+    apart.process_key = KEY;
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &first, &index) == 0);
+    CHECK(lumen_add_model(server, &apart, &index) == 0 && lumen_start(server) == 0);
+    CHECK(lumen_next_process(server, KEY, &process) == 0);
+    CHECK(lumen_unload_model(server, "apart") == 0);
+    CHECK(lumen_settle(server, 200) == LUMEN_E_AGAIN);
+    CHECK(lumen_process_ended(server, KEY, 256 + 1) == 0);
+    CHECK(lumen_settle(server, 10000) == 0);
+    CHECK(lumen_next_process(server, KEY, &process) == LUMEN_E_INVALID);
     lumen_close(server);
 }
 
@@ -447,6 +529,8 @@ int main(void) {
     the_longest_idle();
     one_too_many();
     unloads_during_a_load();
+    unloads_a_step_during_a_load();
+    unloads_while_a_process_starts();
     under_load(LUMEN_QUEUE_AUTO, 1);
     under_load(LUMEN_QUEUE_MPMC, 4);
     check_watchdog(0, "");

@@ -146,6 +146,33 @@ static void workers_alone(void) {
     lumen_close(server);
 }
 
+/* Just these workers, a bit each, sleep until they are wanted. */
+static bool sleepers_become(lumen_server *server, uint64_t workers) {
+    struct lm_waitset *spare = &server->shared.nodes[0].spare;
+    for (int tries = 0; tries < 10000; tries++) {
+        if (lm_waitset_sleepers(spare) == workers) return true;
+        usleep(1000);
+    }
+    return false;
+}
+
+/* Two workers that sleep, since they are not wanted, are both woken at once. */
+static void all_come_back(void) {
+    lumen_config config = config_of(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    config.io_threads = 1;
+    config.thread_count = 3;
+    lumen_server *server = start_with(&config);
+    for (int round = 0; round < 3; round++) {
+        CHECK_AT("from one to three, round %d", round);
+        config.thread_count = 1;
+        CHECK(lumen_change_workers(server, &config) == 0 &&
+              sleepers_become(server, 1 << 1 | 1 << 2));
+        config.thread_count = 3;
+        CHECK(lumen_change_workers(server, &config) == 0 && sleepers_become(server, 0));
+    }
+    lumen_close(server);
+}
+
 /* ---- more workers than there were ---- */
 
 /* One worker, which may become two, on a machine of several cores. */
@@ -279,6 +306,7 @@ int main(void) {
     make_graphs();
     refused();
     workers_alone();
+    all_come_back();
     if (usable() > 1) {
         more();
         more_while_models_come();
