@@ -124,6 +124,18 @@ def test_a_model_has_a_budget_for_all_keys(serve: Serve, up: Upstream, port: int
     assert row(port, "model", "chat").used == {"requests_per_day": 3}
 
 
+def test_a_model_that_is_loaded_later_has_its_budget(serve: Serve, tmp_path: Path) -> None:
+    for name, factor in (("first", 2), ("later", 3)):
+        graphs.times(tmp_path / f"models/{name}/1/model.onnx", factor)
+    repository = {"paths": [str(tmp_path / "models")], "control": "explicit", "load": ["first"]}
+    budgets = {"models": {"later": {"requests_per_day": 2}}}
+    server = serve({"repository": repository, "budgets": budgets})
+    inference = web.infer("later", {"x": np.ones((1, 16), np.float32)})
+    with Http(server.port) as peer:
+        assert peer.query(web.post("/v2/repository/models/later/load", b"{}")).code == 200
+        assert [peer.query(inference).code for _ in range(4)] == [200, 200, 429, 429]
+
+
 def test_what_comes_to_nothing_costs_nothing(serve: Serve, port: int) -> None:
     """Nobody there, an error of the upstream; each had set something aside."""
     answers = iter(["500 Internal Server Error", "400 Bad Request", "429 Too Many Requests"])

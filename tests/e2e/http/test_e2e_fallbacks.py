@@ -167,7 +167,7 @@ def test_what_a_full_upstream_set_aside_comes_back(serve: Serve) -> None:
         path.unlink(missing_ok=True)
 
 
-def test_a_reload_brings_others(serve: Serve, tmp_path: Path) -> None:
+def test_a_reload_brings_others_and_removes_them(serve: Serve, tmp_path: Path) -> None:
     with three() as ups:
         ups["one"].close()
         document = settings({}, **ups)
@@ -183,6 +183,8 @@ def test_a_reload_brings_others(serve: Serve, tmp_path: Path) -> None:
             one.reload({**document, "fallbacks": wrong})
             eventually(lambda w=why: w in one.server.errors, why)
         assert by(ask(one.server.port, {"model": "one"}))[1] == "six"
+        assert "Reloaded: fallbacks." in one.reload(document)  # none
+        assert ask(one.server.port, {"model": "one"})[0] in (502, 503)
 
 
 # ---- here and there ----

@@ -233,8 +233,13 @@ def test_pixels_and_files_of_pictures(pictures: Server) -> None:
             as_bytes = {"x": web.strings([file.getvalue()], [1])}
             answer = http.query(web.infer("by_size", as_bytes))
             assert answer.headers["lumen-expert"] == name
-        # Its own tensor has 72 pixels; its slot was that of a picture just now.
-        assert client.infer_rgb8("by_size", pixels).expert == "light"
+        # Its own tensor has 72 pixels; its slot was that of a picture just now, and before that of
+        # other pixels.
+        pixels = 255 - pixels
+        x = ((pixels.astype(np.float32) - 10) * 0.5).transpose(2, 0, 1)
+        result = client.infer_rgb8("by_size", pixels)
+        assert result.expert == "light"
+        assert np.array_equal(result.outputs["y"][0], expected(x, True))
 
 
 def test_sizes_of_free_dimensions_and_lengths_of_strings(serve: Serve, tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import harness
 import pytest
+import text_folders
 import wire
 from conftest import Serve
 from harness import Server, eventually
+from json_http import ask
 from operating import Reloaded, key, raw_server, records, wait_for_port
 from test_e2e_life import DIGITS, settings
 
@@ -250,6 +252,21 @@ def test_the_access_log(serve: Serve, tmp_path: Path) -> None:
     assert "data" in str(seven["why"])
     (good,) = [entry for entry in found if entry.get("id") == 12]
     assert {"receive_us", "queue_us", "preprocess_us", "infer_us", "send_us"} <= good.keys()
+
+
+def test_many_texts_have_their_line(serve: Serve, tmp_path: Path) -> None:
+    """Threads of their own answer a request of many texts: the access log hears of it too."""
+    log = tmp_path / "access.log"
+    pooling = {"word_embedding_dimension": 6, "pooling_mode_mean_tokens": True}
+    text_folders.write(tmp_path / "texts" / "mean", text_folders.sentence_files(pooling))
+    repository = {"paths": [str(tmp_path / "texts")]}
+    server = serve({"repository": repository, "models": [], "log": {"access_path": str(log)}})
+    for count in (1, 40):
+        ask(server, "/v1/embeddings", {"model": "mean", "input": ["a cat"] * count})
+
+    # A line may come after its answer.
+    line = 'infer model="mean" status=200 '
+    eventually(lambda: log.read_text().count(line) == 2, "a line each", found=log.read_text)
 
 
 def test_an_access_log_nobody_reads_holds_nobody_up(cache: Path, tmp_path: Path) -> None:
