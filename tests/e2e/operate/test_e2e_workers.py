@@ -70,6 +70,16 @@ def stack_of(pid: int) -> int:
     return 2 << 20 if bound == resource.RLIM_INFINITY else bound
 
 
+def another_process(server: Server) -> int:
+    """Kills the process of model `apart`; returns the next one, which answers."""
+    [process] = processes_of_models(server.pid)
+    os.kill(process, signal.SIGKILL)
+    eventually(lambda: processes_of_models(server.pid) not in ([process], []), "another", 60)
+    eventually(lambda: factor(server, "apart") == 2, "its answers", 60)
+    [process] = processes_of_models(server.pid)
+    return process
+
+
 class Clients:
     """Some that ask one model each, again and again, until the block ends."""
 
@@ -138,18 +148,15 @@ def test_a_process_that_ends_comes_back_for_all_workers(serve: Serve, tmp_path: 
     put(folder, "apart", 2)
     one = Reloaded(serve, tmp_path, document(folder, 1))
     one.reload(document(folder, 2))
-    [process] = processes_of_models(one.server.pid)
-    os.kill(process, signal.SIGKILL)
-    eventually(lambda: processes_of_models(one.server.pid) not in ([process], []), "another", 60)
-    eventually(lambda: factor(one.server, "apart") == 2, "its answers", 60)
-    [process] = processes_of_models(one.server.pid)
-    assert threads_of(process) == {"lumen-m/0", "lumen-m/1"}
+    assert threads_of(another_process(one.server)) == {"lumen-m/0", "lumen-m/1"}
     with Clients(one.server, {"apart": 2.0}):
         eventually(lambda: min(answered(one.server).values()) > 20, "answers of both", 60)
 
 
-def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path) -> None:
-    """The change is refused, and nothing has changed; the process serves on."""
+@pytest.mark.parametrize("ends", [False, True], ids=["it serves on", "it ends"])
+def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path, ends: bool) -> None:
+    """The change is refused, and nothing has changed; the process serves on, and where it ends
+    another one comes for as many workers as before."""
     if harness.sanitized():
         needs.absent("unsanitized")  # whose process ends where it gets no memory
     folder = tmp_path / "models"
@@ -166,10 +173,30 @@ def test_a_process_that_cannot_serve_more(serve: Serve, tmp_path: Path) -> None:
     assert "Reloaded: no setting has changed." in said
     assert factor(one.server, "apart") == 2
     resource.prlimit(process, resource.RLIMIT_DATA, before)
+    if ends:
+        assert threads_of(another_process(one.server)) == {"lumen-m/0"}
     said = one.reload(document(folder, 2))
     assert "Reloaded: engine.thread_count." in said
     with Clients(one.server, {"apart": 2.0}):
         eventually(lambda: min(answered(one.server).values()) > 20, "answers of both", 60)
+
+
+def refused(serve: Serve, tmp_path: Path, stacks: int, more: int) -> tuple[Reloaded, str]:
+    """A server that had memory for so many stacks, and bytes more, when it was to have a second
+    worker, and what its log said of that."""
+    if harness.sanitized():
+        needs.absent("unsanitized")  # whose process ends where it gets no memory
+    folder = tmp_path / "models"
+    put(folder, "same", 7, "")
+    put(folder, "apart", 2, "")
+    one = Reloaded(serve, tmp_path, document(folder, 1), NO_STACKS_KEPT)
+    before = resource.prlimit(one.server.pid, resource.RLIMIT_AS)
+    stack = stack_of(one.server.pid)
+    most = pages_of(one.server.pid)[0] * resource.getpagesize() + stacks * stack + more
+    resource.prlimit(one.server.pid, resource.RLIMIT_AS, (most, before[1]))
+    said = one.reload(document(folder, 2))
+    resource.prlimit(one.server.pid, resource.RLIMIT_AS, before)
+    return one, said
 
 
 @pytest.mark.parametrize(
@@ -186,22 +213,20 @@ def test_a_worker_that_cannot_come(
 ) -> None:
     """Without memory for the thread that makes the change, for the worker's, or for what that
     needs, nothing has changed."""
-    if harness.sanitized():
-        needs.absent("unsanitized")  # whose process ends where it gets no memory
-    folder = tmp_path / "models"
-    put(folder, "same", 7, "")
-    put(folder, "apart", 2, "")
-    one = Reloaded(serve, tmp_path, document(folder, 1), NO_STACKS_KEPT)
-    before = resource.prlimit(one.server.pid, resource.RLIMIT_AS)
-    stack = stack_of(one.server.pid)
-    most = pages_of(one.server.pid)[0] * resource.getpagesize() + stacks * stack + more
-    resource.prlimit(one.server.pid, resource.RLIMIT_AS, (most, before[1]))
-    said = one.reload(document(folder, 2))
-    resource.prlimit(one.server.pid, resource.RLIMIT_AS, before)
+    one, said = refused(serve, tmp_path, stacks, more)
     assert why in said
     assert ("Reloaded: no setting has changed." in said) == (stacks > 0)
     assert factor(one.server, "same") == 7
     assert answered(one.server).get(1, 0) == 0
-    assert "Reloaded: engine.thread_count." in one.reload(document(folder, 2))
+    assert "Reloaded: engine.thread_count." in one.reload(document(tmp_path / "models", 2))
     with Clients(one.server, {"same": 7.0, "apart": 2.0}):
         eventually(lambda: min(answered(one.server).values()) > 20, "answers of both", 60)
+
+
+@pytest.mark.parametrize(("stacks", "more"), [(1, 6 << 20), (2, 5 << 20)], ids=["thread", "rest"])
+def test_a_server_ends_after_a_worker_could_not_come(
+    serve: Serve, tmp_path: Path, stacks: int, more: int
+) -> None:
+    one, said = refused(serve, tmp_path, stacks, more)
+    assert "Reloaded: no setting has changed." in said
+    one.server.stop()
