@@ -53,7 +53,7 @@ struct tiny {
 
 static uint32_t nodes;
 
-static uint32_t step(struct tiny *tiny, uint32_t node, uint8_t byte) {
+static inline uint32_t step(struct tiny *tiny, uint32_t node, uint8_t byte) {
     const uint32_t key = node << 8 | byte;
     uint32_t at = (key * 0x9E3779B1u) >> (32 - HASH_BITS);
     while (tiny->children[at].child && tiny->children[at].key != key)
@@ -63,13 +63,14 @@ static uint32_t step(struct tiny *tiny, uint32_t node, uint8_t byte) {
     return tiny->children[at].child;
 }
 
-static void add(struct tiny *tiny, uint32_t root, const char *text, uint32_t id) {
+static inline void add(struct tiny *tiny, uint32_t root, const char *text, uint32_t id) {
     uint32_t node = root;
     for (; *text; text++) node = step(tiny, node, (uint8_t)*text);
     tiny->values[node] = id + 1;
 }
 
-static void join(struct tiny *tiny, uint32_t left, uint32_t right, uint32_t rank, uint32_t id) {
+static inline void join(struct tiny *tiny, uint32_t left, uint32_t right, uint32_t rank,
+                        uint32_t id) {
     uint32_t at = (left * 0x9E3779B1u ^ right * 0x85EBCA6Bu) * 0xC2B2AE35u >> (32 - MERGE_BITS);
     while (tiny->merges[at].id != LM_TEXT_NO_ID) at = (at + 1) % (1 << MERGE_BITS);
     tiny->merges[at] = (struct lm_text_merge){left, right, rank, id};
@@ -77,7 +78,7 @@ static void join(struct tiny *tiny, uint32_t left, uint32_t right, uint32_t rank
 
 #define SPAN(field, number) {(uint32_t)offsetof(struct tiny, field), (number)}
 
-static void make_tables(struct tiny *tiny) {
+static inline void make_tables(struct tiny *tiny) {
     static const uint8_t pool[] = {3,   LM_TEXT_WORD, 0, 1, 'a', LM_TEXT_ALONE, 0, 1,
                                    '!', LM_TEXT_WORD, 0, 1, 'b'};
     memcpy(tiny->pool, pool, sizeof pool);
@@ -106,7 +107,7 @@ static void make_tables(struct tiny *tiny) {
     tiny->blocks[CLUSTERS]['L'] = LM_CLUSTER_EXTEND | LM_CLUSTER_LINKER;
 }
 
-static void make_parts(struct tiny *tiny) {
+static inline void make_parts(struct tiny *tiny) {
     /* At 1 a!b, at 5 _, at 7 two blanks, at 10 ``, at 13 " */
     static const uint32_t chars[] = {0, 3, 'a', '!', 'b', 1, '_', 2, ' ', ' ', 2, '`', '`', 1, '!'};
     *tiny = (struct tiny){
@@ -145,7 +146,7 @@ static void make_parts(struct tiny *tiny) {
     memcpy(tiny->chars, chars, sizeof chars);
 }
 
-static void make_vocabulary(struct tiny *tiny) {
+static inline void make_vocabulary(struct tiny *tiny) {
     static const char names[] = "?<>a##b!MNbabbb_a";
     static const uint32_t ends[VOCABULARY] = {1, 2, 3, 4, 7, 8, 10, 11, 13, 15, 17, 17};
     memcpy(tiny->names, names, sizeof names - 1);
@@ -167,7 +168,7 @@ static void make_vocabulary(struct tiny *tiny) {
     CHECK(nodes <= NODES);
 }
 
-static void make_header(struct tiny *tiny) {
+static inline void make_header(struct tiny *tiny) {
     tiny->header = (struct lm_text_header){.magic = "LMNTEXT",
                                            .version = LM_TEXT_VERSION,
                                            .header_bytes = sizeof tiny->header,
@@ -211,7 +212,7 @@ static void make_header(struct tiny *tiny) {
 }
 
 /* WordPiece in one look-up a code point. */
-static void make(struct tiny *tiny) {
+static inline void make(struct tiny *tiny) {
     make_parts(tiny);
     make_tables(tiny);
     make_vocabulary(tiny);
@@ -219,7 +220,7 @@ static void make(struct tiny *tiny) {
 }
 
 /* All stages and splits, and another model. */
-static void make_whole(struct tiny *tiny, enum lm_text_model_kind model, uint32_t flags) {
+static inline void make_whole(struct tiny *tiny, enum lm_text_model_kind model, uint32_t flags) {
     make(tiny);
     struct lm_text_header *header = &tiny->header;
     header->model = model;
