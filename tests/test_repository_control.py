@@ -149,7 +149,7 @@ class Room:
         self.live = LiveModels(
             self.engine, self.config, self.put, self.put_virtual, self.log, self.preparer, files
         )
-        asked = TritonSettings(lambda: self.live.config, self).answer
+        asked = TritonSettings(self.live, self).answer
         self.control = Control(self.engine, self.live, self.log, asked, Guard(self.log), 0.05)
         self.control.start()
 

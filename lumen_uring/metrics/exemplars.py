@@ -62,7 +62,7 @@ class Exemplars:
                     kept[_quarter(took_ns)] = exemplar
                     self._kept[name, stage] = kept  # behind those that had none for longer
             while len(self._kept) > _KEPT_MAX:  # a model that went, or comes again
-                del self._kept[next(key for key in self._kept if key[0] != ALL_MODELS)]
+                del self._kept[next(iter(self._kept))]
 
     def between(self, model: str, stage: str, low_s: float, high_s: float) -> Exemplar | None:
         """The last one that took at least `low_s` and less than `high_s`.

@@ -181,8 +181,7 @@ def _serve(
         info = engine.info()
         description = engine.describe()
         live = _live_models(engine, config, journal, info.ort_version, looks, processes)
-        triton = TritonSettings(lambda: live.config, journal)
-        control = Control(engine, live, journal.log, triton.answer, guard)
+        control = Control(engine, live, journal.log, TritonSettings(live, journal).answer, guard)
         keeper = budgets.Keeper(config.budgets.path, engine)
         if metrics is not None:
             facts = facts_of(

@@ -7,7 +7,6 @@ the setting of Lumen's that has it. Which levels the log has can change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from lumen_uring.errors import BadRequest
@@ -33,16 +32,23 @@ class HasLevels(Protocol):
     levels: frozenset[str]
 
 
+class HasConfig(Protocol):
+    """What is needed of the models: the server's settings, which a reload changes."""
+
+    @property
+    def config(self) -> Config: ...
+
+
 class TritonSettings:
     """The settings of one server as Triton names them.
 
     Args:
-        config: returns that of the server, which a reload changes.
+        live: has the settings in force.
         log: whose levels can change.
     """
 
-    def __init__(self, config: Callable[[], Config], log: HasLevels) -> None:
-        self._config, self._log = config, log
+    def __init__(self, live: HasConfig, log: HasLevels) -> None:
+        self._live, self._log = live, log
         self._verbose = 1  # while there is a debug level
         self._format = _FORMATS[0]
 
@@ -73,10 +79,10 @@ class TritonSettings:
         return self._logging()
 
     def _fixed(self) -> dict[str, Any]:
-        return {"log_file": self._config().log.path or ""}
+        return {"log_file": self._live.config.log.path or ""}
 
     def _trace(self) -> dict[str, Any]:
-        path = self._config().engine.telemetry_csv_path
+        path = self._live.config.engine.telemetry_csv_path
         return {
             "trace_level": ["OFF" if path is None else "TIMESTAMPS"],
             "trace_rate": "1",

@@ -491,10 +491,10 @@ static void another_model(void) {
     CHECK(lm_stats_open(&stats, port, 1, 1, 0, names, MODEL_COUNT) == 0);
     uint32_t (*experts)[LUMEN_EXPERTS_MAX] =
         (void *)((uint8_t *)stats.memory.base + stats.header->experts_offset);
-    lm_stats_name_expert(&stats, 0, 0, 2);
-    lm_stats_name_expert(&stats, 0, 1, 1);
-    lm_stats_name_expert(&stats, 1, 0, 0);
-    lm_stats_name_expert(&stats, 2, 1, 0);
+    uint8_t places[LUMEN_EXPERTS_MAX];
+    lm_stats_name_experts(&stats, 0, (uint32_t[]){2, 1}, 2, places);
+    lm_stats_name_experts(&stats, 1, (uint32_t[]){0}, 1, places);
+    lm_stats_name_experts(&stats, 2, (uint32_t[]){2, 0}, 2, places);
     lm_stats_rename_model(&stats, 1, "new");
     CHECK(lm_stats_find_model(&stats, "new") == 1);
     CHECK(experts[0][1] == 0 && experts[1][0] == 0);

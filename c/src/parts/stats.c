@@ -352,15 +352,15 @@ static uint32_t place_with(const uint32_t *words, uint32_t word) {
 }
 
 void lm_stats_name_experts(struct lm_stats *stats, uint32_t model, const uint32_t *experts,
-                           uint32_t count, uint8_t *places) {
+                           uint32_t count, uint8_t *places_out) {
     uint32_t *words = experts_at(stats)[model];
     uint32_t kept = 0;
     for (uint32_t e = 0; e < count; e++) {
-        places[e] = (uint8_t)place_with(words, experts[e] + 1);
-        kept |= 1u << places[e];
+        places_out[e] = (uint8_t)place_with(words, experts[e] + 1);
+        kept |= 1u << places_out[e];
     }
     for (uint32_t e = 0; e < count; e++) {
-        if (places[e] < LUMEN_EXPERTS_MAX) continue;
+        if (places_out[e] < LUMEN_EXPERTS_MAX) continue;
         uint32_t place = place_with(words, 0);
         if (place == LUMEN_EXPERTS_MAX)
             for (place = 0; kept >> place & 1;) place++; /* of one that it runs no more */
@@ -371,7 +371,7 @@ void lm_stats_name_experts(struct lm_stats *stats, uint32_t model, const uint32_
             lm_store_relaxed_u64(&block->models[model].worker.model_experts[place], 0);
         }
         words[place] = experts[e] + 1;
-        places[e] = (uint8_t)place;
+        places_out[e] = (uint8_t)place;
         kept |= 1u << place;
     }
 }

@@ -148,7 +148,7 @@ enum lm_model_stage {
     X(model_refused, COUNTER) /* status 4, 5, 7, 9 before a worker answered */                    \
     X(model_overdue, COUNTER) /* of them: a worker had it, and did not return */                  \
     X(model_bad, COUNTER)     /* status 1, 3: it names the model and does not fit it */           \
-    X(model_ok, COUNTER)      /* answered from the response cache; model_last_ms: the last one */ \
+    X(model_ok, COUNTER)      /* answered from the response cache */                              \
     X(model_ok_ns, COUNTER)   /* of them: first byte of the header to the reply's hand-over */    \
     X(model_unfit, COUNTER)   /* status 1, 3: a cached answer that does not fit what was asked */ \
     X(model_cache_hits, COUNTER)    /* the same as model_ok, under a name of its own */           \
@@ -164,7 +164,7 @@ enum lm_model_stage {
     X(model_queue_ns, COUNTER)                                                                    \
     X(model_infer_ns, COUNTER)                                                                    \
     X(model_send_ns, COUNTER)                                                                     \
-    X(model_last_ms, GAUGE)                                                                       \
+    X(model_last_ms, GAUGE)     /* of an answer of the response cache's, too */                   \
     X(model_long_run_us, GAUGE) /* of a Run after which none does; 0: none; the first one's */    \
     /* Of a version that runs copies of requests which another one has answered: */               \
     X(model_shadow_ok, COUNTER)                                                                   \
@@ -236,13 +236,12 @@ int lm_stats_add_model(struct lm_stats *stats, const char *name);
 /* Gives the row of a model that nobody asks for any more to another one: its figures begin at 0,
  * and readers see either model whole (lumen_stats_header.naming). */
 void lm_stats_rename_model(struct lm_stats *stats, uint32_t model, const char *name);
-/* The index of a model that was given; LUMEN_MODELS_MAX: none has the name. */
+/* The index of a name that was given, or LUMEN_MODELS_MAX; and, any thread: an index's name. */
 uint32_t lm_stats_find_model(const struct lm_stats *stats, const char *name);
+const char *lm_stats_model_name(const struct lm_stats *stats, uint32_t model);
 /* Gives each model that a virtual one runs a place for its counts: that which it had, if any. */
 void lm_stats_name_experts(struct lm_stats *stats, uint32_t model, const uint32_t *experts,
-                           uint32_t count, uint8_t *places);
-/* Any thread: the name of a model that was given. */
-const char *lm_stats_model_name(const struct lm_stats *stats, uint32_t model);
+                           uint32_t count, uint8_t *places_out);
 void lm_stats_close(struct lm_stats *stats);
 struct lm_stats_block *lm_stats_io_block(struct lm_stats *stats, uint32_t index);
 struct lm_stats_block *lm_stats_worker_block(struct lm_stats *stats, uint32_t index);
