@@ -175,7 +175,7 @@ def crowd(server: Server, count: int, act: Callable[[int], wire.Wire]) -> Iterat
 @pytest.mark.parametrize("glued", [True, False])
 def test_pipelined_bytes_make_nobody_deaf(serve: Serve, tmp_path: Path, glued: bool) -> None:
     """Row F8: more connections than header buffers, each with a request and a byte more."""
-    server = serve(settings(tmp_path, drain_seconds=0))
+    server = serve(settings(tmp_path, drain_seconds=0, io_threads=1))
     request = web.infer("slow", {"x": trips(trips_of(server, 0.05))})
 
     def act(_number: int) -> Http:
@@ -187,8 +187,8 @@ def test_pipelined_bytes_make_nobody_deaf(serve: Serve, tmp_path: Path, glued: b
 
     with Watch(server) as watch:
         before = server.figures().requests
-        with crowd(server, 2500, act):
-            eventually(lambda: server.figures().requests >= before + 2500, "the crowd's requests")
+        with crowd(server, 1300, act):
+            eventually(lambda: server.figures().requests >= before + 1300, "the crowd's requests")
             watch.more(2)
         watch.more(2)  # they have left, and are not remembered
     watch.report("pipelined bytes")
@@ -209,9 +209,9 @@ def warm_up(server: Server, requests: int = 40) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize("heavy_runs", [1, 4])
 def test_an_estimate_recovers_from_slow_runs(serve: Serve, tmp_path: Path, heavy_runs: int) -> None:
-    """Runs that took a dozen deadlines do not keep the model's other requests out for good."""
+    """Runs that took six deadlines do not keep the model's other requests out for good."""
     server = serve(settings(tmp_path))
-    heavy = trips(trips_of(server, 1.2))
+    heavy = trips(trips_of(server, 0.6))
     warm_up(server)
     slow = server.models["slow"]
     with server.connect() as connection:
@@ -236,7 +236,7 @@ def test_an_estimate_recovers_from_the_first_run(
     """Over HTTP, where the deadline is the server's own; the first request of all is the slow one.
     JSON's deadline is known only to the worker."""
     server = serve(settings(tmp_path, **({"default_timeout_ms": 100} if binary else {})))
-    heavy = trips(trips_of(server, 1.0))
+    heavy = trips(trips_of(server, 0.5))
     ask = {"parameters": {"timeout": 600_000_000}}
     with Http(server.port) as http:
         for _ in range(3):
