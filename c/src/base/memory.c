@@ -116,13 +116,12 @@ int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
 }
 
 void lm_mapping_close(struct lm_mapping *mapping) {
-    /* From its end, in parts: for as long as a call takes, other threads of the process wait with
-     * page faults of theirs. */
-    for (size_t left = mapping->base ? mapping->bytes : 0, part; left > 0;) {
-        part = left % LM_UNMAP_BYTES ? left % LM_UNMAP_BYTES : LM_UNMAP_BYTES;
-        left -= part;
-        munmap((char *)mapping->base + left, part);
-    }
+    const size_t bytes = mapping->base ? mapping->bytes : 0;
+    /* First its pages, in parts, beside which other threads of the process have their page faults:
+     * they wait for as long as munmap takes. */
+    for (size_t at = 0; at < bytes; at += LM_UNMAP_BYTES)
+        lm_mapping_forget(mapping, at, bytes - at < LM_UNMAP_BYTES ? bytes - at : LM_UNMAP_BYTES);
+    if (bytes) munmap(mapping->base, bytes);
     *mapping = (struct lm_mapping){0};
 }
 
