@@ -267,9 +267,15 @@ def test_abuse_hurts_nobody_else(serve: Serve, tmp_path: Path, path: Path, abuse
 
 @ONCE
 @pytest.mark.parametrize(
-    ("given", "mode"), [(None, 0o660), (0o600, 0o600), ("0666", 0o666), ("0o640", 0o640)]
+    ("given", "mode", "umask"),
+    [
+        (None, 0o660, "077"),
+        (None, 0o660, "000"),
+        (0o600, 0o600, "000"),
+        ("0666", 0o666, "077"),
+        ("0o640", 0o640, "077"),
+    ],
 )
-@pytest.mark.parametrize("umask", ["077", "000"])
 def test_its_mode(serve: Serve, path: Path, given: object, mode: int, umask: str) -> None:
     """Whatever the umask is."""
     chosen = with_socket(path, **({} if given is None else {"unix_socket_mode": given}))
