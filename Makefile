@@ -141,7 +141,7 @@ test-python-3: dev
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
 	@$(MAKE) -s --no-print-directory -j12 --output-sync=target $(E2E)
 
-E2E = e2e-models-2 e2e-operate-1 e2e-http-2 e2e-native e2e-operate-2 e2e-models-1 epoll-native e2e-http-1 epoll-http-1 epoll-operate e2e-docs epoll-http-2 e2e-pictures epoll-models
+E2E = e2e-models-2 e2e-operate-1 e2e-http-2 e2e-native e2e-operate-2 e2e-models-1 e2e-docs e2e-http-1 epoll-native epoll-http-1 epoll-operate epoll-http-2 e2e-pictures epoll-models
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 DOCS_E2E = tests/e2e/operate/test_e2e_docs.py
 .PHONY: $(E2E)
