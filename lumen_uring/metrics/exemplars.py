@@ -60,7 +60,7 @@ class Exemplars:
                 for name in (model, ALL_MODELS):
                     kept = self._kept.pop((name, stage), {})
                     kept[_quarter(took_ns)] = exemplar
-                    self._kept[name, stage] = kept  # behind those that had none for longer
+                    self._kept[name, stage] = kept  # the one that was asked last is the last
             while len(self._kept) > _KEPT_MAX:  # a model that went, or comes again
                 del self._kept[next(iter(self._kept))]
 

@@ -171,7 +171,7 @@ class MainLoop:
         try:
             self._live.reconfigure(plan.config)
         except LumenError as error:
-            with suppress(LumenError):  # of which a part may be in force
+            with suppress(LumenError):  # a part of them may be in force
                 self._live.reconfigure(current)
             self._reload_failed(f"The reload failed, only the log was opened again: {error}")
             return

@@ -144,7 +144,7 @@ static void names(void) {
     }
     const lumen_budget_config more = of(MODEL, "more", 0, 10);
     CHECK(lm_budgets_set(&budgets, &more, 1, NOW_S) == LUMEN_E_INVALID);
-    /* What was in force is. */
+    /* The last key has the limit that it had. */
     struct lm_budget_tally again = {.of = {(uint16_t)lm_budgets_find(&budgets, KEY, name)}};
     CHECK(!lm_budgets_take(&budgets, &again, 0, 10, NOW_S, &why));
     CHECK(lm_budgets_set(&budgets, &more, 1, NOW_S + 2 * 86400) == 0);
@@ -227,5 +227,5 @@ int main(void) {
     restarts();
     names();
     together(&random);
-    return 0;
+    return check_finish("test_budgets");
 }

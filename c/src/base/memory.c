@@ -115,12 +115,19 @@ int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
     return code;
 }
 
+static void give_back(void *at, size_t bytes) {
+    /* The kernel refuses it while the memory is locked. */
+    if (madvise(at, bytes, MADV_DONTNEED) != 0 && munlock(at, bytes) == 0)
+        (void)madvise(at, bytes, MADV_DONTNEED);
+}
+
 void lm_mapping_close(struct lm_mapping *mapping) {
     const size_t bytes = mapping->base ? mapping->bytes : 0;
-    /* First its pages, in parts, beside which other threads of the process have their page faults:
-     * they wait for as long as munmap takes. */
+    /* Page faults of the process's other threads wait for munmap, which takes long where there are
+     * pages: these are given back first, in parts. */
     for (size_t at = 0; at < bytes; at += LM_UNMAP_BYTES)
-        lm_mapping_forget(mapping, at, bytes - at < LM_UNMAP_BYTES ? bytes - at : LM_UNMAP_BYTES);
+        give_back((char *)mapping->base + at,
+                  bytes - at < LM_UNMAP_BYTES ? bytes - at : LM_UNMAP_BYTES);
     if (bytes) munmap(mapping->base, bytes);
     *mapping = (struct lm_mapping){0};
 }

@@ -329,8 +329,8 @@ static bool is_listed(const struct lm_budget *entry, const lumen_budget_config *
     return false;
 }
 
-/* Whether all names find an entry once those that are not listed have no limits: told before one is
- * changed. */
+/* Whether there will be an entry for each name, once those that are not listed have no limits.
+ * Asked before any entry changes. */
 static bool is_room(struct lm_budget *entries, const lumen_budget_config *config, uint32_t count,
                     uint64_t now_s) {
     uint32_t wanted = 0, room = 0;

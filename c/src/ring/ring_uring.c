@@ -110,8 +110,8 @@ static int set_up(struct lm_uring *ring, const struct lm_uring_features *feature
     size_t room = sizeof ring->base.detail;
     unsigned sq_entries = LM_SQ_ENTRIES;
     unsigned cq_entries = LM_CQ_ENTRIES_MIN;
-    /* Before Linux 5.12 and in new kernels rings count as locked memory: others have theirs, too.
-     */
+    /* Before Linux 5.12 and in new kernels rings count as locked memory, of which other processes
+     * need a part, too. */
     const uint64_t most = lm_memory_lockable() / LOCKED_SHARE / sizeof(struct io_uring_cqe);
     while (cq_entries < 2 * max_connections && cq_entries < 65536 && 2 * cq_entries <= most)
         cq_entries *= 2;

@@ -35,7 +35,7 @@ from lumen_uring.errors import ConnectionFailed
 
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 LARGE = 1 << 18  # columns: 1 MiB, more than a unix socket holds
-ONCE = pytest.mark.once  # of the file and of commands: no matter of the backend
+ONCE = pytest.mark.once  # the socket's file and the commands are the same on both backends
 
 
 @pytest.fixture
