@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lumen_uring.errors import ConfigError, is_scarce
 from lumen_uring.loading import model_file, weights
@@ -226,14 +226,44 @@ def used(place: CachePlace) -> None:
     for entry in (place.path, place.copy):
         if entry is None:
             continue
-        _used.add(_start_of(entry))
+        _used.add(_start_of(entry.name))
         with suppress(OSError):  # `trim` marks the others: a listing for each model is slow
             os.utime(entry)
 
 
-def _start_of(entry: Path) -> str:
+def _start_of(name: str) -> str:
     """The model's digest, with which the names of all its entries begin."""
-    return entry.name.partition("-")[0]
+    return name.partition("-")[0]
+
+
+class _Entry(NamedTuple):
+    """A file or a folder of the cache; the first to go sorts first."""
+
+    used_s: float
+    path: str
+    bytes: int
+
+    def is_left_over(self, before_s: float) -> bool:
+        """Whether a process that was killed left it half written, before that time."""
+        return self.path.endswith(".tmp") and self.used_s < before_s
+
+
+def _entries() -> list[_Entry]:
+    """All of them. Each start looks at them, and there may be many thousands: no Path for each."""
+    found = []
+    with suppress(OSError, RuntimeError), os.scandir(_cache()) as entries:  # no cache, or no home
+        for entry in entries:
+            with suppress(OSError):  # it has just gone
+                if _start_of(entry.name) in _used:
+                    os.utime(entry.path, follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    found.append(_Entry(status.st_mtime, entry.path, status.st_size))
+                elif stat.S_ISDIR(status.st_mode):
+                    files = [path for path in Path(entry.path).rglob("*") if path.is_file()]
+                    size = sum(path.stat().st_size for path in files)
+                    found.append(_Entry(status.st_mtime, entry.path, size))
+    return found
 
 
 class Trimmer:
@@ -272,31 +302,23 @@ def trim(most_bytes: int) -> list[str]:
     Returns:
         A sentence where that is too little for what this process has loaded.
     """
-    found: list[tuple[float, int, Path]] = []
-    with suppress(OSError, RuntimeError):  # no cache, or no home
-        for entry in _cache().iterdir():
-            if _start_of(entry) in _used:
-                os.utime(entry, follow_symlinks=False)
-            status = entry.lstat()
-            if stat.S_ISREG(status.st_mode):
-                found.append((status.st_mtime, status.st_size, entry))
-            elif stat.S_ISDIR(status.st_mode):
-                files = [path for path in entry.rglob("*") if path.is_file()]
-                found.append((status.st_mtime, sum(path.stat().st_size for path in files), entry))
-    kept = {entry.name for _time, _size, entry in found if _start_of(entry) in _used}
-    left, gone = sum(size for _time, size, _entry in found), []
-    for used_s, size, entry in sorted(found):
-        is_left_over = entry.suffix == ".tmp" and used_s < time.time() - _LEFT_OVER_S
-        if not is_left_over and (most_bytes == 0 or left <= most_bytes):
+    found = _entries()
+    left = sum(entry.bytes for entry in found)
+    left_over_s = time.time() - _LEFT_OVER_S
+    if most_bytes == 0 or left <= most_bytes:
+        found = [entry for entry in found if entry.is_left_over(left_over_s)]
+    gone = []
+    for entry in sorted(found):
+        if left <= most_bytes and not entry.is_left_over(left_over_s):
             continue
         with suppress(OSError):
-            if entry.is_dir():
-                shutil.rmtree(entry)
+            if os.path.isdir(entry.path):
+                shutil.rmtree(entry.path)
             else:
-                entry.unlink()
-            gone.append(entry.name)
-            left -= size
-    short = [name for name in gone if name in kept]
+                os.unlink(entry.path)
+            gone.append(os.path.basename(entry.path))
+            left -= entry.bytes
+    short = [name for name in gone if _start_of(name) in _used]
     if not short:
         return []
     return [
