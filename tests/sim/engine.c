@@ -163,6 +163,7 @@ void engine_models(void) {
     lm_rgb8_plan_init(&model->input_plan.rgb8, LUMEN_CHANNELS_RGB, (float[3]){0, 0, 0},
                       (float[3]){1, 1, 1});
     model->input_plan.has_images = true;
+    model->picture_bytes = 1;
     model->input_plan.image =
         (struct lm_image_plan){.max_pixels = 1 << 14, .pixels = model->input_plan.rgb8};
     end_model(model);

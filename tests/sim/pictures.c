@@ -68,11 +68,6 @@ void lm_image_rows_open(struct lm_image_rows *rows, void *memory, size_t bytes) 
     *rows = (struct lm_image_rows){0};
 }
 
-size_t lm_image_rows_bytes_max(const struct lm_image_plan *plan) {
-    (void)plan;
-    return 1;
-}
-
 bool lm_image_rows_begin(struct lm_image_rows *rows, const struct lm_image_plan *plan,
                          uint32_t width, uint32_t height, uint32_t orientation, void *tensor,
                          void *scratch, size_t scratch_bytes) {

@@ -122,6 +122,7 @@ struct lm_model {
     uint64_t loaded_ms; /* unix time at which it began to serve, of one that came later; else 0 */
     bool strays;        /* a provider moves the thread that runs it: it is pinned after each Run */
     size_t reply_text_bytes; /* HTTP's part of every slot (text_slots.h); 0: no server's model */
+    size_t picture_bytes;    /* for resampling any picture (image/rows.h); 0: it takes none */
     size_t late_row_bytes, late_text_bytes; /* the slots that one that came later needs; 0: none */
     uint32_t sets;                          /* that list it (flow/model_set.h) */
     uint32_t signature; /* models of one index and signature have the same tensors and sizes */

@@ -10,6 +10,7 @@
 #include "flow/shared.h"
 #include "formats/describe.h"
 #include "formats/text_slots.h"
+#include "image/rows.h"
 #include "models/virtual.h"
 #include "parts/settings.h"
 #include "server/state.h"
@@ -106,6 +107,8 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
         return code;
     }
     model->reply_text_bytes = lm_model_reply_text_bytes(model);
+    if (model->input_plan.has_images)
+        model->picture_bytes = lm_image_rows_bytes_max(&model->input_plan.image);
     if (config->isolation == LUMEN_ISOLATION_PROCESS && !lm_model_is_virtual(model))
         code = lm_server_isolate(server, model, config);
     if (!code) code = lm_server_copy_weights(server, model);

@@ -58,10 +58,10 @@ int lm_image_desk_open(struct lm_worker *worker) {
     uint64_t whole_pixels = 0;
     size_t scratch = 0;
     for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_image_plan *plan = &set->models[m]->input_plan.image;
-        if (!set->models[m]->input_plan.has_images) continue;
-        size_t bytes = lm_image_rows_bytes_max(plan);
-        if (bytes > scratch) scratch = bytes;
+        const struct lm_model *model = set->models[m];
+        const struct lm_image_plan *plan = &model->input_plan.image;
+        if (!model->input_plan.has_images) continue;
+        if (model->picture_bytes > scratch) scratch = model->picture_bytes;
         if (plan->max_whole_pixels > whole_pixels) whole_pixels = plan->max_whole_pixels;
     }
     return scratch ? open_desk(&worker->desk, whole_pixels, scratch) : 0;
@@ -71,11 +71,10 @@ int lm_image_desk_extend(const struct lm_worker *worker, struct lm_model *model)
     const struct lm_image_desk *desk = worker->desk;
     const struct lm_image_plan *plan = &model->input_plan.image;
     if (!model->input_plan.has_images) return 0;
-    size_t scratch = lm_image_rows_bytes_max(plan);
     bool is_enough =
-        desk && desk->scratch >= scratch && desk->whole_pixels >= plan->max_whole_pixels;
+        desk && desk->scratch >= model->picture_bytes && desk->whole_pixels >= plan->max_whole_pixels;
     if (is_enough) return 0;
-    return open_desk(&model->desks[worker->index], plan->max_whole_pixels, scratch);
+    return open_desk(&model->desks[worker->index], plan->max_whole_pixels, model->picture_bytes);
 }
 
 void lm_image_desk_close(struct lm_image_desk **desk) {
