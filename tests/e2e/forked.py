@@ -15,15 +15,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Final, NoReturn
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-# Not ONNX Runtime, which has threads; numpy has them unless it is told not to.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-_CONTEXT.set_forkserver_preload(
-    ["lumen_uring.cli", "lumen_uring.config", "lumen_uring.serving.server", "numpy", "onnx"]
-)
+_AHEAD: Final = "imported"  # imported.py
+
+
+@cache
+def _start_origin() -> None:
+    """Starts the process that all are forked from, and has it find the tests' own modules."""
+    _CONTEXT.set_forkserver_preload([_AHEAD])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 class Forked:
@@ -33,6 +45,7 @@ class Forked:
         self, arguments: Sequence[str], environment: dict[str, str], stdout: str, stderr: str
     ) -> None:
         """`stdout` and `stderr` are the paths of files that are there."""
+        _start_origin()
         self._arguments = list(arguments)
         self._process = _CONTEXT.Process(
             target=_main, args=(self._arguments, environment, stdout, stderr)
@@ -81,6 +94,7 @@ def run_forked(
 def _main(arguments: list[str], environment: dict[str, str], stdout: str, stderr: str) -> NoReturn:
     from lumen_uring.cli import main
 
+    assert _AHEAD in sys.modules, "imported.py was not imported"
     gc.freeze()  # what is imported stays, and is shared: nobody looks at it again
     for number, path in ((1, stdout), (2, stderr)):
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
