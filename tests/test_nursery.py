@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -26,7 +28,7 @@ MODULE = """
         told = json.load(sys.stdin)
         what = told if isinstance(told, str) else told["config"]["models"][0]["name"]
         parent = os.getppid()
-        note = "forked" if warm == [parent] else "alone"
+        note = "forked" if warm == [parent] else "alone" if __name__ == "__main__" else "cold"
         if what == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if what == "raise":
@@ -110,6 +112,70 @@ def test_it_ends_with_whoever_started_it(module: str) -> None:
             os.kill(check.pid, 0)
 
 
+FORKS = """
+    import os, signal, sys, threading
+    from lumen_uring.config import load
+    from lumen_uring.loading.check import files
+    from lumen_uring.loading.nursery import Nursery
+    from lumen_uring.loading.prepare import Preparer
+
+    def note(gently):
+        settings = [f"repository.load_gently={gently}", "repository.control=watch"]
+        config = load(None, settings)
+        return preparer.prepare(config, config.models[0]).notes
+
+    def state(name):
+        return open(f"/proc/{nursery._process.pid}/{name}").read().strip()
+
+    print("not flushed", end="")
+    secret = open("/etc/hostname")
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    nursery = Nursery("stand_in", True)
+    preparer = Preparer("stand_in", nursery=nursery)
+    preparer.fork()
+    first = nursery._process.pid
+    assert note("false") == ["cold"]  # the server's own modules, at the server's priority
+    assert state("comm") == "lumen-nursery"
+    assert len(os.listdir(f"/proc/{first}/fd")) == 4  # three that lead nowhere, and the line
+    assert os.sched_getscheduler(first) == os.SCHED_OTHER
+    preparer.start()
+    assert note("true") == ["forked"]
+    assert os.sched_getscheduler(first) == os.SCHED_IDLE
+    assert note("false") == ["alone"]  # it cannot step up again
+    preparer.start()
+    assert nursery._process.pid == first
+    os.kill(first, signal.SIGTERM)  # as systemd ends all of a service
+    assert nursery._process.wait() == -signal.SIGTERM
+    assert note("true") == ["alone"]
+    assert note("true") == ["forked"]  # by one that started anew
+    assert nursery._process.pid != first
+    preparer.stop()
+    assert nursery._process is None
+
+    preparer = Preparer("stand_in", nursery=nursery)
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    preparer.fork()
+    assert nursery._process is None  # what another thread holds would be held for ever
+    ended.set()
+    thread.join()
+    real, os.fork = os.fork, lambda: (_ for _ in ()).throw(OSError(11, "no process"))
+    preparer.fork()
+    os.fork = real
+    assert nursery._process is None
+    assert note("true") == ["forked"]
+    preparer.stop()
+"""
+
+
+def test_a_server_forks_its_nursery_at_the_start(module: str) -> None:
+    """A process of its own has one thread, as a server at its start."""
+    script = textwrap.dedent(FORKS)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "not flushed"), done.stderr
+
+
 def told_by(preparer: Preparer, name: str) -> list[str]:
     config = load(None, ["repository.load_gently=false", "repository.control=watch"])
     return preparer.prepare(config, config.models[0].model_copy(update={"name": name})).notes
@@ -146,3 +212,6 @@ def test_servers_whose_models_stay_have_none() -> None:
     assert nursery_for(load()) is None
     watched = load(None, ["repository.control=watch"])
     assert nursery_for(watched) is not None
+    (model,) = load().models
+    apart = model.model_copy(update={"isolation": "process"})
+    assert nursery_for(load().with_models((apart,), (), ())) is not None

@@ -99,7 +99,8 @@ class Control:
         self._say_readiness()
         self._loader.start()
         self._taker.start()
-        self._live.get_ready()
+        if self._live.config.repository.control != "none":
+            self._live.get_ready()
         if self._live.config.repository.control == "watch":
             paths = [Path(text).expanduser() for text in self._live.config.repository.paths]
             self._watcher = Watcher(paths, self._changed, self._log, self._guard, self._settle_s)

@@ -1,10 +1,12 @@
 """A process that has read all that a check needs, and forks one for each: starting Python and
 reading its modules takes 20 to 30 times the CPU time of checking a small model.
 
-`Nursery` is prepare.py's, in a server whose models come and go; `main` runs in the process, on the
-one thread that it has when it forks. They speak by datagrams on a socket: "check" with three
-descriptors, or "kill"; "pid N", then "status N". One check at a time. Where there is no nursery, a
-check starts alone.
+`Nursery` is prepare.py's, in a server whose models come and go, or have processes of their own. The
+server forks it before it has another thread, so that what it has read is read already; one that is
+to replace it starts anew. `main` runs in the process, on the one thread that it has when it forks.
+They speak by datagrams on a socket: "warm", "warm gently", "check" with three descriptors, or
+"kill"; "pid N", then "status N". One check at a time. Where there is no nursery, a check starts
+alone.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ import threading
 import traceback
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import ModuleType
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from lumen_uring.loading.check import Files
-from lumen_uring.ring.process import end_with_parent, gently
+from lumen_uring.ring.process import end_with_parent, gently, step_back
 
 _MODULE: Final = "lumen_uring.loading.nursery"
 _MESSAGE_BYTES: Final = 64
+_WARM: Final = b"warm"
+_WARM_GENTLY: Final = b"warm gently"
 _CHECK: Final = b"check"
 _KILL: Final = b"kill"
 
@@ -36,39 +41,75 @@ _KILL: Final = b"kill"
 # ---- in the server ----
 
 
+class _Process(Protocol):
+    """The nursery's, as subprocess has one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Nursery:
-    """The process, which is started when it is first needed, and again after it has ended.
+    """The process, which is forked at the start, or started when it is first needed, and again
+    after it has ended.
 
     Args:
         module: its `warm_up` is called once, its `main` in each check.
-        is_gentle: it and its checks take only the CPU time that nobody else wants.
+        is_gentle: once it is warm, it and its checks take only the CPU time that nobody else wants.
     """
 
     def __init__(self, module: str, is_gentle: bool) -> None:
         self.is_gentle = is_gentle
         self._module = module
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: _Process | None = None
         self._socket: socket.socket | None = None
+        self._is_warm = False
+
+    def fork(self) -> None:
+        """Makes the process of this one, unless another thread runs here, or there is none to be
+        had: then it is started when it is needed. It is not warm yet, nor gentle."""
+        if len(os.listdir("/proc/self/task")) > 1:  # of libraries, too: what they hold stays held
+            return
+        with suppress(OSError), self._lock:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            parent = os.getpid()
+            with theirs:
+                try:
+                    pid = os.fork()
+                except OSError:
+                    ours.close()
+                    raise
+                if pid == 0:
+                    _become_nursery(theirs, self._module, parent)
+            self._process, self._socket, self._is_warm = _Fork(pid), ours, False
 
     def start(self) -> None:
-        """Starts the process, unless it runs, and does not wait for it.
+        """Starts the process, unless it runs, has it get warm, and does not wait for that.
 
         Raises:
             OSError: there is no process, or no descriptor.
         """
         with self._lock:
-            if self._socket is not None:
-                return
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                try:
-                    spawn = partial(self._spawn, theirs)
-                    self._process = gently(spawn) if self.is_gentle else spawn()
-                except OSError:
-                    ours.close()
-                    raise
-            self._socket = ours
+            if self._socket is None:
+                self._start_anew()
+            elif not self._is_warm:
+                self._socket.send(_WARM_GENTLY if self.is_gentle else _WARM)
+            self._is_warm = True
+
+    def _start_anew(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                spawn = partial(self._spawn, theirs)
+                self._process = gently(spawn) if self.is_gentle else spawn()
+            except OSError:
+                ours.close()
+                raise
+        self._socket = ours
 
     def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -77,6 +118,10 @@ class Nursery:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+    def has_priority_of(self, is_gentle: bool) -> bool:
+        """Whether its checks can have this priority: before it is warm they can have either."""
+        return self.is_gentle == is_gentle or (self._socket is not None and not self._is_warm)
 
     def begin(self, told: Files) -> Forked:
         """Begins a check.
@@ -87,7 +132,8 @@ class Nursery:
         Raises:
             OSError: there is no nursery.
         """
-        self.start()
+        if self._socket is None:
+            self.start()
         with self._lock:
             if self._socket is None or self._process is None:
                 raise ConnectionResetError
@@ -106,10 +152,33 @@ class Nursery:
                 self._socket = None
 
 
+class _Fork:
+    """A process that was forked, as _Process has it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._status: int | None = None
+        self._lock = threading.Lock()
+
+    def kill(self) -> None:
+        """Ends it, if nobody has waited for its end yet."""
+        with self._lock:
+            if self._status is None:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, below 0 a signal. It has ended, or is about to: no time is taken."""
+        del timeout
+        with self._lock:
+            if self._status is None:
+                self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            return self._status
+
+
 class Forked:
     """A check that a nursery forks, as check.Check has it."""
 
-    def __init__(self, line: socket.socket, nursery: subprocess.Popen[bytes]) -> None:
+    def __init__(self, line: socket.socket, nursery: _Process) -> None:
         self._line = line
         self._nursery = nursery
         self._poll = select.poll()
@@ -141,25 +210,69 @@ class Forked:
 # ---- the process ----
 
 
+def _become_nursery(line: socket.socket, module: str, parent: int) -> NoReturn:
+    """Makes a nursery of a process that was forked: nothing of the server's is open in it."""
+    try:
+        gc.freeze()  # what is the server's is looked at no more: it stays shared
+        Path("/proc/self/comm").write_text("lumen-nursery", "ascii")
+        end_with_parent()
+        if os.getppid() != parent:
+            os._exit(0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        _keep_open(line)
+        os._exit(_fork_checks(line, module))
+    except BaseException:  # as where a process that starts anew cannot begin: the server sees it
+        os._exit(1)
+
+
+def _keep_open(line: socket.socket) -> None:
+    """Closes all other descriptors; standard input and output lead nowhere."""
+    for number in (0, 1, 2):
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+    os.closerange(3, line.fileno())
+    os.closerange(line.fileno() + 1, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    # The server's may be None, or hold what is not written yet.
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 -- until the end
+        for number, mode in ((0, "r"), (1, "w"), (2, "w"))
+    )
+
+
 def main() -> int:
     """Forks checks until the server closes its end of the socket. Returns the exit status."""
+    module = sys.argv[1]
+    _warm_up(module)
+    return _fork_checks(socket.socket(fileno=os.dup(0)), module)
+
+
+def _warm_up(name: str) -> None:
     # A thread that a library starts would not be there in what is forked.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    module = importlib.import_module(sys.argv[1])
-    module.warm_up()
-    line = socket.socket(fileno=os.dup(0))
+    importlib.import_module(name).warm_up()
     gc.collect()
     gc.freeze()  # or each check would write to all of it
+
+
+def _fork_checks(line: socket.socket, name: str) -> int:
+    """Does what the server says, until that closes its end. Returns the exit status."""
     while True:
         message, told, _flags, _address = socket.recv_fds(line, _MESSAGE_BYTES, len(Files._fields))
         if not message:
             return 0
+        if message in (_WARM, _WARM_GENTLY):
+            if message == _WARM_GENTLY:
+                step_back()
+            _warm_up(name)
         if message != _CHECK:  # to kill what has ended
             continue
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(module, line, told, nursery)
+            _become(importlib.import_module(name), line, told, nursery)
         for descriptor in told:
             os.close(descriptor)
         line.send(b"pid %d" % pid)

@@ -66,12 +66,14 @@ class _StarvedError(Exception):
 
 
 def nursery_for(config: Config) -> Nursery | None:
-    """The nursery of a server whose models come and go by themselves; it is not started yet.
+    """The nursery of a server whose models come and go by themselves, or are tried at its start;
+    it is neither forked nor started yet.
 
     Args:
         config: of the server.
     """
-    if config.repository.control == "none":
+    is_of_use = any(model.isolation == "process" for model in config.models)
+    if config.repository.control == "none" and not is_of_use:
         return None
     return Nursery(_MODULE, config.repository.load_gently)
 
@@ -97,6 +99,11 @@ class Preparer:
         self._lock = threading.Lock()
         self._check: Check | None = None
         self._stopped = False
+
+    def fork(self) -> None:
+        """Forks the nursery from this process; called before that has another thread."""
+        if self._nursery is not None:
+            self._nursery.fork()
 
     def start(self) -> None:
         """Starts the nursery, so that it is ready when the first check comes."""
@@ -157,7 +164,7 @@ class Preparer:
         limit_s = config.repository.load_seconds
         spec = _spec(config, model, gentle)
         nursery = self._nursery
-        if nursery is not None and nursery.is_gentle == gentle:
+        if nursery is not None and nursery.has_priority_of(gentle):
             try:
                 with files(spec) as told:
                     check = self._begin(lambda: nursery.begin(told), is_over)

@@ -36,8 +36,7 @@ def gently(call: Callable[..., _Result], *arguments: Any) -> _Result:
     errors: list[Exception] = []
 
     def run() -> None:
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        step_back()
         try:
             results.append(call(*arguments))
         except Exception as error:  # the caller's
@@ -52,6 +51,12 @@ def gently(call: Callable[..., _Result], *arguments: Any) -> _Result:
     if errors:
         raise errors[0]
     return results[0]
+
+
+def step_back() -> None:
+    """Has this thread take only the CPU time that nobody else wants, for good, where it may."""
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def cpu_s(pid: int) -> float:
@@ -88,8 +93,7 @@ def give_way(memory_bytes: int, gently: bool) -> None:
     if gently:
         with suppress(OSError):
             os.nice(19)
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        step_back()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))

@@ -26,6 +26,7 @@ from lumen_uring.loading.prepare import PrepareError, Preparer
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.processes import Isolated, ModelProcess
 from lumen_uring.serving.logs import Journal
+from lumen_uring.serving.start_files import Files, Problems
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
 
@@ -218,13 +219,45 @@ class Processes:
         engine.process_started(model.key, child.pid)
 
 
-def try_apart(config: Config, model: ModelConfig, is_over: Callable[[], bool]) -> bool:
+def try_isolated(
+    config: Config,
+    files: Files,
+    problems: Problems,
+    preparer: Preparer,
+    is_over: Callable[[], bool],
+) -> bool:
+    """Takes isolated models off the list that crash when they are opened, and other bad ones.
+
+    Args:
+        config: of the server.
+        files: of all models.
+        problems: with these; those of the models that go are added.
+        preparer: tries them.
+        is_over: asked now and then whether to stop waiting.
+
+    Returns:
+        False when it was over before.
+    """
+    for file in [one for one in files if one[0].isolation == "process"]:
+        try:
+            if not _try_apart(config, file[0], preparer, is_over):
+                return False
+        except EngineError as error:  # noqa: PERF203 -- all problems are reported
+            problems.append((file[0].name, error))
+            files.remove(file)
+    return True
+
+
+def _try_apart(
+    config: Config, model: ModelConfig, preparer: Preparer, is_over: Callable[[], bool]
+) -> bool:
     """Opens and runs an isolated model in a process that it may crash, before the server opens it
     to read its tensors.
 
     Args:
         config: of the server.
         model: its entry.
+        preparer: tries it.
         is_over: asked now and then whether to stop waiting.
 
     Returns:
@@ -234,7 +267,6 @@ def try_apart(config: Config, model: ModelConfig, is_over: Callable[[], bool]) -
         EngineError: it crashed, takes too long, needs too much memory, or cannot be served.
     """
     at_once = config.repository.model_copy(update={"load_gently": False})
-    preparer = Preparer()
     with ThreadPoolExecutor(1) as pool:
         trial = pool.submit(
             preparer.prepare, config.model_copy(update={"repository": at_once}), model

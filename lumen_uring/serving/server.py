@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from lumen_uring.control.calls import kinds_of
 from lumen_uring.control.control import Control
@@ -37,7 +37,7 @@ from lumen_uring.serving.certificates import Certificates, of_settings
 from lumen_uring.serving.logs import Journal
 from lumen_uring.serving.main_loop import ENDING, MainLoop
 from lumen_uring.serving.notify import Notifier
-from lumen_uring.serving.processes import Processes, try_apart
+from lumen_uring.serving.processes import Processes, try_isolated
 from lumen_uring.serving.reload_report import Report, report_path
 from lumen_uring.serving.resolver import Resolver
 from lumen_uring.serving.start_files import Files, Problems, check_written, find
@@ -80,7 +80,7 @@ def check(config: Config) -> list[str]:
         check_written(config)
         files, problems = _find_files(config)
         notes = [*config.notes]
-        _try_isolated(config, files, problems, lambda: False)
+        try_isolated(config, files, problems, Preparer(), lambda: False)
         with Engine(config, onnxruntime_path.find()) as engine:
             for _model in _load_models(engine, config, files, notes, problems):
                 continue
@@ -123,18 +123,29 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
         check_written(config)  # names what else is wrong
         raise
     reread = reread or (lambda: config)
-    looks: dict[str, Look] = {}
+    kept = _Kept(journal, {}, Preparer(nursery=nursery_for(config)))
     try:
         check_written(config)
+        kept.preparer.fork()
         while True:
             try:
-                return _serve(config, reread, journal, looks)
+                return _serve(config, reread, kept)
             except _StartWithoutError as left:  # noqa: PERF203 -- before anybody was served
                 config = left.config
     except LumenError as error:
         if not journal.is_for_people or config.log.path is not None:
             journal.log("error", str(error))
         raise
+    finally:
+        kept.preparer.stop()
+
+
+class _Kept(NamedTuple):
+    """What a start without some of the models has from the one before."""
+
+    journal: Journal
+    looks: dict[str, Look]  # at the models' files
+    preparer: Preparer
 
 
 class _StartWithoutError(Exception):
@@ -146,16 +157,14 @@ class _StartWithoutError(Exception):
         self.config = config
 
 
-def _serve(
-    config: Config, reread: Callable[[], Config], journal: Journal, looks: dict[str, Look]
-) -> int:
+def _serve(config: Config, reread: Callable[[], Config], kept: _Kept) -> int:
     # The metrics page's numpy would start a thread per core. Set before threads read it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
+    journal = kept.journal
     # Before they are read: a change from here on is one.
-    looks |= {model.name: files_of(model) for model in config.models}
+    kept.looks.update({model.name: files_of(model) for model in config.models})
     files, problems = _find_files(config)
-    runtime = onnxruntime_path.find()
     notes = [*config.notes]
     notifier = Notifier()
     guard = Guard(journal.log)
@@ -164,13 +173,15 @@ def _serve(
     with (
         SignalQueue(_TAKEN) as signals,
         Processes(journal, guard) as processes,
-        Engine(config, runtime) as engine,
+        Engine(config, onnxruntime_path.find()) as engine,
         _metrics(config, notes) as metrics,
         Exporter(config.traces, engine, guard) as exporter,
         agent(config.server.host, config.server.agent_port, engine.report_load, guard),
     ):
         with Starting(journal, notifier, guard, ENDING) as starting:
-            if not _start(config, files, notes, problems, engine, processes, signals, starting):
+            if not _start(
+                config, files, notes, problems, engine, processes, signals, kept, starting
+            ):
                 return 0
             engine.set_metrics_port(0 if metrics is None else metrics.port)
             engine.open_errands(kinds_of(config), config.repository.upload_bytes)
@@ -180,7 +191,7 @@ def _serve(
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()
-        live = _live_models(engine, config, journal, info.ort_version, looks, processes)
+        live = _live_models(engine, config, journal, info.ort_version, kept, processes)
         control = Control(engine, live, journal.log, TritonSettings(live, journal).answer, guard)
         keeper = budgets.Keeper(config.budgets.path, engine)
         if metrics is not None:
@@ -216,6 +227,7 @@ def _start(
     engine: Engine,
     processes: Processes,
     signals: SignalQueue,
+    kept: _Kept,
     starting: Starting,
 ) -> bool:
     """Has the engine and the isolated models' processes hold all models.
@@ -228,7 +240,7 @@ def _start(
         return signals.take(ENDING) is not None
 
     starting.step("Trying models with a process of their own")
-    if not _try_isolated(config, files, problems, is_over):
+    if not try_isolated(config, files, problems, kept.preparer, is_over):
         return False
     for name in _load_models(engine, config, files, notes, problems):
         starting.step(f"Loading model {name}")
@@ -247,7 +259,7 @@ def _live_models(
     config: Config,
     journal: Journal,
     ort_version: str,
-    looks: dict[str, Look],
+    kept: _Kept,
     processes: Processes,
 ) -> LiveModels:
     """The models from the start on."""
@@ -260,8 +272,7 @@ def _live_models(
         return [*said, *trim_now()]
 
     load_virtual = partial(loading.load_virtual, engine)
-    preparer = Preparer(nursery=nursery_for(config))
-    return LiveModels(engine, config, load, load_virtual, journal.log, preparer, looks)
+    return LiveModels(engine, config, load, load_virtual, journal.log, kept.preparer, kept.looks)
 
 
 def _find_files(config: Config) -> tuple[Files, Problems]:
@@ -270,24 +281,6 @@ def _find_files(config: Config) -> tuple[Files, Problems]:
     if not files or starts_without(config):
         _report(config, problems)
     return files, problems
-
-
-def _try_isolated(
-    config: Config, files: Files, problems: Problems, is_over: Callable[[], bool]
-) -> bool:
-    """Takes isolated models off the list that crash when they are opened, and other bad ones.
-
-    Returns:
-        False when it was over before.
-    """
-    for file in [one for one in files if one[0].isolation == "process"]:
-        try:
-            if not try_apart(config, file[0], is_over):
-                return False
-        except EngineError as error:  # noqa: PERF203 -- all problems are reported
-            problems.append((file[0].name, error))
-            files.remove(file)
-    return True
 
 
 def _report(config: Config, problems: Problems) -> None:

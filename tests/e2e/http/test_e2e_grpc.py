@@ -30,7 +30,7 @@ from conftest import Serve
 from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import proto_reflection_descriptor_database as reflection
-from harness import Canary, Server, children, eventually, stand_still
+from harness import Canary, Server, eventually, processes_of_models, stand_still
 from http2 import (
     DATA,
     END_HEADERS,
@@ -433,7 +433,7 @@ def test_a_stream_whose_answer_takes_long_holds_no_other(serve: Serve, tmp_path:
     """Its next messages lie aside, and the connection is read on."""
     model = {"name": "apart", "path": str(graphs.double(tmp_path / "apart.onnx"))}
     server = serve({"models": [model | {"isolation": "process"}], "server": {"hang_seconds": 600}})
-    [child] = children(server.pid)
+    [child] = processes_of_models(server.pid)
     head = [
         (":method", "POST"), (":scheme", "http"), (":path", PATH + "ModelStreamInfer"),
         (":authority", "lumen"), ("content-type", "application/grpc"),

@@ -17,7 +17,7 @@ import pytest
 import tls
 import web
 from conftest import ZOO_BLOCK_COLUMNS, Serve, zoo_settings
-from harness import Canary, Server, children, eventually, stand_still
+from harness import Canary, Server, eventually, processes_of_models, stand_still
 from http2 import (
     DATA,
     END_HEADERS,
@@ -49,7 +49,7 @@ def no_place(serve: Serve, folder: Any) -> Iterator[tuple[Server, Callable[[], N
         "max_in_flight": 1, "overload": "wait", "hang_seconds": 600,
     }  # fmt: skip
     server = serve(settings)
-    [child] = children(server.pid)
+    [child] = processes_of_models(server.pid)
     with Http(server.port) as holder:
         stand_still(child)
         holder.send(web.infer("apart", {"x": X}))

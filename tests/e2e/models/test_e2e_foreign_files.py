@@ -15,8 +15,7 @@ import pytest
 import web
 from conftest import Serve
 from graphs import FLOAT, helper, save, tensor
-from harness import Server
-from test_e2e_isolation import children
+from harness import Server, children
 from web import Http
 
 from lumen_uring import Client

@@ -20,7 +20,7 @@ import pytest
 import web
 from conftest import Serve
 from graphs import FLOAT, tensor
-from harness import Canary, Server, children, eventually, is_gone, stand_still
+from harness import Canary, Server, children, eventually, is_gone, processes_of_models, stand_still
 from onnx import TensorProto, helper
 from web import Http
 
@@ -71,7 +71,7 @@ CRASH = signal.SIGKILL if harness.sanitized() else signal.SIGSEGV
 
 
 def crash(server: Server, number: int = CRASH) -> None:
-    [child] = children(server.pid)
+    [child] = processes_of_models(server.pid)
     os.kill(child, number)
 
 
@@ -88,7 +88,7 @@ def test_answers_are_the_same_to_the_bit(serve: Serve, tmp_path: Path, batch_siz
         own = {"engine": "onnxruntime", "run": "worker"}
         models.append({"name": name, "path": str(path), **own, **batched})
     server = serve(document(models, batch_delay_us=200 if batch_size > 1 else 0))
-    assert len(children(server.pid)) == 3
+    assert len(processes_of_models(server.pid)) == 3
     random = np.random.default_rng(7)
 
     def ask(count: int) -> None:
@@ -225,7 +225,7 @@ def test_a_process_that_hangs_holds_a_share_of_the_workers(
         [isolated("apart", double), other], queue_type=queue_type, batch_size=batch_size
     )
     server = serve({**settings, "server": {"hang_seconds": 600}})
-    [child] = children(server.pid)
+    [child] = processes_of_models(server.pid)
     row = np.arange(16, dtype=np.float32).reshape(1, 16)
     answers: list[np.ndarray] = []
 
@@ -264,8 +264,8 @@ def test_no_process_outlives_the_server(serve: Serve, tmp_path: Path, number: in
     models = [isolated(name, graphs.double(tmp_path / f"{name}.onnx")) for name in ("a", "b")]
     server = serve(document(models))
     started = children(server.pid)
-    assert len(started) == 2
-    for child in started:
+    assert len(processes_of_models(server.pid)) == 2
+    for child in processes_of_models(server.pid):
         open_files = [os.readlink(one) for one in Path(f"/proc/{child}/fd").iterdir()]
         assert not [name for name in open_files if name.startswith(("socket:", "anon_inode:"))]
     os.kill(server.pid, number)
@@ -302,7 +302,7 @@ def test_memory_is_bounded(serve: Serve, tmp_path: Path, leaks: bool) -> None:
         "m", needing_memory(tmp_path / "m.onnx"), isolation_memory=MEMORY, max_rows=1 << 16
     )
     server = serve(document([model], thread_count=1), extra_environment=environment)
-    [child] = children(server.pid)
+    [child] = processes_of_models(server.pid)
 
     def ask(rows: int) -> web.Answer:
         return http.query(web.infer("m", {"x": np.ones((rows, 1), "<f4")}))
@@ -314,12 +314,16 @@ def test_memory_is_bounded(serve: Serve, tmp_path: Path, leaks: bool) -> None:
         # 64 MiB each: what leaks is too much after a few.
         if not leaks:
             assert [ask(1 << 8).code for _ in range(12)] == [200] * 12
-            assert children(server.pid) == [child]
+            assert processes_of_models(server.pid) == [child]
             return
         assert ask(1 << 8).code == 200
         eventually(lambda: ask(1 << 8).code == 500, "a Run without memory")
         # The server may hear of the end a moment after /proc shows it: another child is the proof.
-        eventually(lambda: children(server.pid) not in ([child], []), "a process in its place", 60)
+        eventually(
+            lambda: processes_of_models(server.pid) not in ([child], []),
+            "a process in its place",
+            60,
+        )
         eventually(lambda: is_ready(server, "m"), "the model's return", 60)
         assert ask(1 << 8).code == 200
     assert "ended with status 3 (a Run failed while more than half" in server.errors

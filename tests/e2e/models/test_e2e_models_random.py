@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 from conftest import Serve
 from graphs import times
-from harness import Server, eventually
-from test_e2e_isolation import children, is_ready
+from harness import Server, children, eventually, processes_of_models
+from test_e2e_isolation import is_ready
 
 pytestmark = pytest.mark.once  # what loads models: the same on both backends
 
@@ -35,7 +35,6 @@ GONE = 404
 DESCRIPTORS = 3  # of clients that were about to connect again
 # What a client may be told of a process that was killed: in its Run, and until it is there again.
 KILLED = (500, 503)
-CHECKS, CAGES = b"lumen_uring.loading.prepare", b"lumen_uring.serving.isolated"
 
 
 class Town:
@@ -160,10 +159,10 @@ class Sequence:
         codes: list[int] = []
         loading = threading.Thread(target=lambda: codes.append(self.call(name, "load")))
         loading.start()
-        while loading.is_alive() and not processes(self.server, CHECKS):
+        while loading.is_alive() and not checks(self.server):
             time.sleep(0.001)
-        time.sleep(self.chance.random() * 0.5)
-        for pid in processes(self.server, CHECKS):
+        time.sleep(self.chance.random() * 0.05)
+        for pid in checks(self.server):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         loading.join()
@@ -175,7 +174,7 @@ class Sequence:
 
     def kill_a_process(self, _name: str) -> None:
         if self.is_caged_up:
-            (self.killed,) = processes(self.server, CAGES)
+            (self.killed,) = processes_of_models(self.server.pid)
             self.is_caged_up = False
             self.town.expect(CAGED, CAGED_FACTOR, *KILLED)
             os.kill(self.killed, signal.SIGKILL)
@@ -184,7 +183,7 @@ class Sequence:
         """Whether it takes requests; others go on meanwhile."""
         if self.is_caged_up:
             return True
-        there = processes(self.server, CAGES)
+        there = processes_of_models(self.server.pid)
         self.is_caged_up = is_ready(self.server, CAGED) and there not in ([], [self.killed])
         if self.is_caged_up:
             self.town.expect(CAGED, CAGED_FACTOR, *KILLED)
@@ -192,13 +191,15 @@ class Sequence:
         return self.is_caged_up
 
 
-def processes(server: Server, what: bytes) -> list[int]:
-    """Children of the server whose command line has these words."""
+def checks(server: Server) -> list[int]:
+    """The processes that try a model: those that a nursery has forked, and that too when it has;
+    one that started alone."""
     found = []
-    for pid in children(server.process.pid):
+    for pid in set(children(server.pid)) - set(processes_of_models(server.pid)):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if what in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
+            is_nursery = Path(f"/proc/{pid}/comm").read_text().strip() == "lumen-nursery"
+            forked = children(pid)
+            found += [pid, *forked] if forked or not is_nursery else []
     return found
 
 
