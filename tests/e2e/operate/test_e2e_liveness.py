@@ -23,7 +23,7 @@ import pytest
 import web
 import wire
 from conftest import Serve
-from harness import Server, eventually, stand_still
+from harness import Server, eventually, processes_of_models, stand_still
 from web import Http
 
 LIGHT_TRIPS = 1
@@ -52,6 +52,25 @@ def settings(folder: Path, **server: object) -> dict[str, object]:
             {"name": "large", "path": str(graphs.large(folder / "large.onnx", LARGE_COLUMNS))},
         ],
     }
+
+
+@contextmanager
+def halted(serve: Serve, folder: Path, **server: object) -> Iterator[Server]:
+    """A server with a model whose Runs end after the block, and take nobody's time until then."""
+    given = settings(folder, hang_seconds=600, **server)
+    given["models"] += [  # type: ignore[operator]
+        {"name": "halted", "path": str(folder / "double.onnx"), "isolation": "process"}
+    ]
+    running = serve(given)
+    [process] = processes_of_models(running.pid)
+    stand_still(process)
+    try:
+        yield running
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+ROW = np.ones((1, 16), "<f4")
 
 
 def trips(count: int) -> np.ndarray:
@@ -175,8 +194,7 @@ def crowd(server: Server, count: int, act: Callable[[int], wire.Wire]) -> Iterat
 @pytest.mark.parametrize("glued", [True, False])
 def test_pipelined_bytes_make_nobody_deaf(serve: Serve, tmp_path: Path, glued: bool) -> None:
     """Row F8: more connections than header buffers, each with a request and a byte more."""
-    server = serve(settings(tmp_path, drain_seconds=0, io_threads=1))
-    request = web.infer("slow", {"x": trips(trips_of(server, 0.05))})
+    request = web.infer("halted", {"x": ROW})
 
     def act(_number: int) -> Http:
         http = Http(server.port)
@@ -185,13 +203,14 @@ def test_pipelined_bytes_make_nobody_deaf(serve: Serve, tmp_path: Path, glued: b
             http.send(b"G")
         return http
 
-    with Watch(server) as watch:
-        before = server.figures().requests
-        with crowd(server, 1300, act):
-            eventually(lambda: server.figures().requests >= before + 1300, "the crowd's requests")
-            watch.more(2)
-        watch.more(2)  # they have left, and are not remembered
-    watch.report("pipelined bytes")
+    with halted(serve, tmp_path, drain_seconds=0, io_threads=1) as server:
+        with Watch(server) as watch:
+            before = server.figures().requests
+            with crowd(server, 1300, act):
+                eventually(lambda: server.figures().requests >= before + 1300, "its requests")
+                watch.more(2)
+            watch.more(2)  # they have left, and are not remembered
+        watch.report("pipelined bytes")
     eventually(lambda: server.figures().slots_in_use == 0, "those who left to be forgotten", 60)
 
 
@@ -312,25 +331,23 @@ def test_as_many_in_flight_as_allowed(serve: Serve, tmp_path: Path, count: int, 
 @pytest.mark.parametrize("count", [1, 3])
 def test_who_waits_is_served_in_order(serve: Serve, tmp_path: Path, count: int) -> None:
     """Also beside clients that ask again at once, each time a place has become free."""
-    server = serve(threads(count, tmp_path, max_in_flight=1, overload="wait"))
-    double = wire.frame(np.ones((1, 16), "<f4").tobytes(), model=server.models["double"])
-    work = trips(trips_of(server, 0.02)).tobytes()
-    first = wire.frame(trips(trips_of(server, 1.0)).tobytes(), model=server.models["slow"])
     stop = threading.Event()
     answers = [0] * 8
 
     def ask_again(number: int) -> None:
         with server.connect() as connection:
             while not stop.is_set():
-                assert connection.ask(double).status == wire.OK
+                frame = wire.frame(ROW.tobytes(), model=server.models["double"])
+                assert connection.ask(frame).status == wire.OK
                 answers[number] += 1
 
     greedy = [threading.Thread(target=ask_again, args=(n,), daemon=True) for n in range(8)]
-    with server.connect() as holder:
+    with halted(serve, tmp_path, io_threads=count, max_in_flight=1, overload="wait") as server:
+        work = trips(trips_of(server, 0.005)).tobytes()
+        holder, waiting = server.connect(), []
         before = server.figures().requests
-        holder.send(first)
+        holder.send(wire.frame(ROW.tobytes(), model=server.models["halted"]))
         eventually(lambda: server.figures().requests > before, "the one that runs")
-        waiting = []
         for number in range(40):
             before = server.figures().requests
             connection = server.connect()
@@ -339,8 +356,8 @@ def test_who_waits_is_served_in_order(serve: Serve, tmp_path: Path, count: int) 
             waiting.append(connection)
         for thread in greedy:
             thread.start()
-        order = answered_in_order(waiting)
-        assert holder.reply().status == wire.OK
+    order = answered_in_order(waiting)
+    assert holder.reply().status == wire.OK
     eventually(lambda: min(answers) > 0, "an answer to each that asks again", 60)
     stop.set()
     for thread in greedy:
@@ -349,7 +366,7 @@ def test_who_waits_is_served_in_order(serve: Serve, tmp_path: Path, count: int) 
         assert order == list(range(40))
     else:  # threads take turns; within one of them there is an order
         assert sorted(order) == list(range(40))
-    for connection in waiting:
+    for connection in (holder, *waiting):
         connection.close()
 
 
