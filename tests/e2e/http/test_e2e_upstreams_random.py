@@ -17,6 +17,7 @@ from typing import Any
 
 import http2
 import numpy as np
+import pytest
 import tls
 import web
 import wire
@@ -151,6 +152,7 @@ def _brief(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "pad": len(document["pad"])}
 
 
+@pytest.mark.once
 def test_answers_of_any_form(serve: Serve, files: tls.Files) -> None:
     print(f"seed {SEED}")
     alpn = tls.server_context(files)

@@ -152,6 +152,7 @@ def test_pipelined_in_one_region(server: Server, path: Path) -> None:
     nothing_is_left(server)
 
 
+@pytest.mark.once
 def test_every_type(server: Server, path: Path) -> None:
     """Numbers in place and numbers that are copied: both come back bit for bit."""
     random = np.random.default_rng(9)
@@ -176,6 +177,7 @@ def test_every_type(server: Server, path: Path) -> None:
                 assert region.get(at, value).tobytes() == value.tobytes()
 
 
+@pytest.mark.once
 def test_outputs_of_unknown_shape(server: Server, path: Path) -> None:
     region = Region()
     x = np.array([[0, 1, 0, 2, 3, 0]], np.float32)
@@ -201,6 +203,7 @@ def test_outputs_of_unknown_shape(server: Server, path: Path) -> None:
         assert f"has {sizes[0]} bytes, its place in the region {sizes[0] - 1}" in refused.text
 
 
+@pytest.mark.once
 def test_pixels_in_a_region(server: Server, path: Path) -> None:
     region = Region()
     pixels = np.random.default_rng(3).integers(0, 256, (2, 5, 7, 3), np.uint8)
@@ -215,6 +218,7 @@ def test_pixels_in_a_region(server: Server, path: Path) -> None:
         assert region.bytes[4096 : 4096 + len(expected)].tobytes() == expected
 
 
+@pytest.mark.once
 def test_in_batches(serve: Serve, tmp_path: Path, path: Path) -> None:
     chosen = settings(tmp_path, path, {"batch_size": 8, "batch_delay_us": 20000, "thread_count": 1})
     for model in chosen["models"]:  # type: ignore[attr-defined]
@@ -271,6 +275,7 @@ def test_the_client_leaves_in_the_middle(server: Server, path: Path) -> None:
         nothing_is_left(server)
 
 
+@pytest.mark.once
 def test_a_deadline_while_it_runs(server: Server, path: Path) -> None:
     """Row F21: It is answered in its worker's place, which goes on writing."""
     region = Region()
@@ -319,6 +324,7 @@ def test_places_that_are_none(server: Server, path: Path, case: str) -> None:
     nothing_is_left(server)
 
 
+@pytest.mark.once
 def test_overlapping_places(server: Server, path: Path) -> None:
     """Row 20: The client's own numbers alone."""
     region = Region()
@@ -494,6 +500,7 @@ def test_more_than_there_may_be(serve: Serve, tmp_path: Path, path: Path) -> Non
     nothing_is_left(server)
 
 
+@pytest.mark.once
 def test_off_by_default(serve: Serve, tmp_path: Path, path: Path) -> None:
     """Row 20: It says which setting."""
     server = serve(settings(tmp_path, path, {}, shared_memory=False))
@@ -516,6 +523,7 @@ def test_the_end_with_regions(serve: Serve, tmp_path: Path, path: Path) -> None:
 # ---- the client ----
 
 
+@pytest.mark.once
 def test_a_client_that_shares_memory(server: Server, path: Path) -> None:
     random = np.random.default_rng(4)
     pixels = random.integers(0, 256, (2, 5, 7, 3), np.uint8)
@@ -568,6 +576,7 @@ def shared_files() -> set[int]:
     return found
 
 
+@pytest.mark.once
 def test_a_region_that_a_run_may_still_write_to_is_not_used_again(
     server: Server, path: Path
 ) -> None:
@@ -597,6 +606,7 @@ def test_a_region_that_a_run_may_still_write_to_is_not_used_again(
     eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
 
 
+@pytest.mark.once
 def test_many_requests_at_once_share_memory(server: Server, path: Path) -> None:
     """An AsyncClient's requests in flight have a place each, in a region that grows."""
     random = np.random.default_rng(5)
@@ -632,6 +642,7 @@ def test_many_requests_at_once_share_memory(server: Server, path: Path) -> None:
     eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
 
 
+@pytest.mark.once
 def test_requests_wait_for_room_in_shared_memory(serve: Serve, tmp_path: Path, path: Path) -> None:
     """The server takes a region of 1 MiB; two of these requests fit, one of the last does not."""
     server = serve(settings(tmp_path, path, {}, shared_memory_bytes="2MiB"))
@@ -670,6 +681,7 @@ def test_requests_wait_for_room_in_shared_memory(serve: Serve, tmp_path: Path, p
     eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
 
 
+@pytest.mark.once
 def test_a_client_where_memory_is_not_shared(serve: Serve, tmp_path: Path, path: Path) -> None:
     server = serve(settings(tmp_path, path, {}, shared_memory=False))
     with Client(f"unix:{path}", shared_memory=True) as client:
@@ -692,6 +704,7 @@ def test_a_client_where_memory_is_not_shared(serve: Serve, tmp_path: Path, path:
             kind(port=server.port, shared_memory=True)
 
 
+@pytest.mark.once
 def test_a_client_after_a_fork(server: Server, path: Path) -> None:
     with Client(f"unix:{path}", shared_memory=True) as client:
         client.infer("double", {"x": X})

@@ -240,6 +240,7 @@ def talkative(folder: Path, count: int = 50) -> list[dict[str, object]]:
     return [{"name": f"{'m' * 55}{number}", "path": path} for number in range(count)]
 
 
+@pytest.mark.once
 def test_who_waited_for_a_slot_may_then_use_it(serve: Serve, tmp_path: Path) -> None:
     """Making room must not hit those who waited: their time starts with their slot."""
     path = graphs.slow_and_large(tmp_path / "slow.onnx", 1 << 20)
