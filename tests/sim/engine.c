@@ -116,6 +116,7 @@ static void open_settings(void) {
                            .reply_timeout_ms = sim_plan.reply_ms,
                            .body_bytes_per_second = sim_plan.body_bytes_per_s,
                            .connections_per_address = sim_plan.per_address,
+                           .max_connection_age_seconds = sim_plan.age_s,
                            .max_in_flight = sim_plan.in_flight_max,
                            .max_connections = sim_plan.connections,
                            .keys = sim_plan.keys,

@@ -46,7 +46,27 @@ static void a_batch_sent_in_part(void) {
     SIM_CHECK(IO_WORD(cache_hits) == 1, "not from the cache");
 }
 
+static void cached(struct sim_plan *plan) {
+    plan->cache_bytes = plan->io_count * 65536;
+}
+
+/* A deadline that passes while the body comes holds for a kept answer, too. */
+static void too_late_for_a_kept_answer(void) {
+    talk_open(&one);
+    asks_values(&one, 1);
+    gets_twice_the_values(&one, 1);
+    pass(SIM_MS);
+    for (uint64_t late = 0; late < 2; late++) {
+        talk_asks(&one, &(struct ask){.id = 2 + late, .timeout_us = 20000, .most = HEADER});
+        pass((10 + 20 * late) * SIM_MS);
+        talk_send(&one, values, sizeof values);
+        (void)talk_gets(&one, 2 + late, late ? LM_STATUS_DEADLINE : LM_STATUS_OK);
+        SIM_CHECK(IO_WORD(cache_hits) == 1 && WORKER_WORD(runs) == 1, "other words");
+    }
+}
+
 const struct rule rules_of_cache[] = {
     {"a batch sent in part", in_part, a_batch_sent_in_part},
+    {"too late for a kept answer", cached, too_late_for_a_kept_answer},
 };
 const size_t rules_of_cache_count = sizeof rules_of_cache / sizeof rules_of_cache[0];

@@ -81,6 +81,7 @@ struct sim_plan {
     uint32_t header_ms, reply_ms, idle_ms, hang_ms; /* time limits; 0: none */
     uint32_t body_bytes_per_s;
     uint32_t per_address;
+    uint32_t age_s;        /* of connections of HTTP; 0: any */
     uint32_t unparked_max; /* 0: connections are not parked */
     bool io_shares_cores;
     bool half_close; /* of HTTP clients that send no more, answers are still wanted */
