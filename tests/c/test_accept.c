@@ -1,10 +1,13 @@
-/* test_accept.c: a listener whose accept fails rests, and the others go on. The ring's call is the
- * test's own, so that it sees which listener is armed and when.
+/* test_accept.c: a listener whose accept fails rests, and the others go on; a client that was
+ * greeted and finds no room leaves nothing behind. The ring's call is the test's own, so that it
+ * sees which listener is armed and when, and so is the end of a TLS session.
  */
 #include <errno.h>
+#include <fcntl.h>
 
 #include "check.h"
 #include "flow/accept.h"
+#include "flow/tls.h"
 
 static uint32_t armed[LM_LISTENERS]; /* how often */
 
@@ -14,8 +17,16 @@ static void arm(struct lm_ring *ring, uint32_t listener, int listen_fd) {
     armed[listener]++;
 }
 
-/* The file itself, which calls this. */
+static const struct lm_tls_session *closed;
+
+static void close_session(const struct lm_openssl *openssl, struct lm_tls_session *session) {
+    (void)openssl;
+    closed = session;
+}
+
+/* The file itself, which calls these. */
 #define lm_ring_accept arm
+#define lm_tls_session_close close_session
 #include "flow/accept.c"
 
 static struct lm_io thread = {.now_ns = 1000000000};
@@ -29,7 +40,36 @@ static void are_armed(uint32_t tcp, uint32_t from_unix) {
     CHECK(armed[LM_LISTENER_TCP] == tcp && armed[LM_LISTENER_UNIX] == from_unix);
 }
 
+/* A client that finds no room gives back its place among those of its address. */
+static void greeted_without_room(void) {
+    static struct lm_shared shared;
+    static struct lm_stats_block stats;
+    static lm_atomic_u64 entries[1024];
+    static struct lm_tls_session session;
+    const struct sockaddr_storage client = {.ss_family = AF_INET};
+    struct lm_tls_sessions sessions = {.entries = entries};
+    struct lm_tls_side side = {.open = 2};
+    struct lm_io full = {.shared = &shared, .stats = &stats, .tls = &side, .unparked_max = 2};
+    shared.sessions = &sessions;
+    CHECK(lm_address_table_open(&shared.addresses, 1, 4) == 0);
+    for (uint64_t n = 1; n <= 2; n++) {
+        CHECK_AT("client %llu", (unsigned long long)n);
+        const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0 && fd < 1024);
+        CHECK(lm_address_table_add(&shared.addresses, &client, &session.address));
+        lm_tls_session_put(&sessions, fd, &session);
+        closed = NULL;
+        lm_accept_greeted(&full, fd);
+        CHECK(closed == &session && !lm_tls_session_at(&sessions, fd) && side.open == 2);
+        CHECK(fcntl(fd, F_GETFD) == -1 && errno == EBADF);
+        CHECK(lm_load_relaxed_u64(&stats.io.connections_refused) == n);
+    }
+    lm_address_table_close(&shared.addresses);
+}
+
 int main(void) {
+    greeted_without_room();
+    CHECK_AT("listeners");
     for (uint32_t l = 0; l < LM_LISTENERS; l++) thread.listen_fds[l] = 100 + (int)l;
     thread.listen_fds[LM_LISTENER_GRPC] = -1; /* there is none */
     lm_accept_arm(&thread);

@@ -78,6 +78,26 @@ static void names_and_versions(void) {
     lm_model_set_close(&set);
 }
 
+/* A model is not found by the beginning of its name, though both have the same hash. */
+static void the_beginning_of_a_name(void) {
+    struct lm_model_set set = {0};
+    char name[] = "a?";
+    CHECK_AT("the beginning of a name");
+    for (uint32_t m = 0; m < 15; m++) {
+        name[1] = (char)('a' + m);
+        add(&set, model(m, name, 1, m % 2));
+    }
+    CHECK(!lm_model_set_version(&set, "a", 0) && !lm_model_set_next(&set, "a", NULL));
+    CHECK(!lm_model_set_named(&set, "a") && !lm_model_set_named(&set, "a:1"));
+    CHECK(lm_model_set_named(&set, "ai") == &models[8] &&
+          lm_model_set_named(&set, "ah:1") == &models[7]);
+    add(&set, model(15, "a", 1, true));
+    CHECK(set.places == 16); /* so few that "a" and "ah" share one */
+    CHECK(lm_model_set_version(&set, "a", 0) == &models[15]);
+    CHECK(lm_model_set_named(&set, "a:1") == &models[15]);
+    lm_model_set_close(&set);
+}
+
 /* As many as there may be, some with the same hash. */
 static void many(void) {
     struct lm_model_set set = {0};
@@ -104,6 +124,7 @@ int main(void) {
     CHECK(models != NULL);
     an_empty_one();
     names_and_versions();
+    the_beginning_of_a_name();
     many();
     free(models);
     return check_finish("test_model_set");
