@@ -21,6 +21,7 @@ from tlslite.handshakesettings import HandshakeSettings
 from tlslite.messages import ChangeCipherSpec, ClientKeyExchange, Finished, Message
 from tlslite.tlsconnection import TLSConnection
 
+CONNECTIONS = 16
 HANDSHAKE, ALERT = 22, 21
 SERVER_HELLO: Final = 2
 # Descriptions of alerts (RFC 8446, section 6).
@@ -132,7 +133,7 @@ def server(
 ) -> Iterator[Server]:
     double = graphs.double(tmp_path_factory.mktemp("models") / "double.onnx")
     settings: dict[str, object] = {
-        "server": {"tls": files.settings()},
+        "server": {"tls": files.settings(), "max_connections": CONNECTIONS},
         "models": [{"name": "double", "path": str(double)}],
     }
     with Server(settings, cache) as running:
@@ -184,6 +185,15 @@ def test_a_broken_hello(server: Server, port: int, files: tls.Files, case: str) 
         assert found, "no alert"
         assert (found[-1][0], list(found[-1][1])) == (ALERT, [2, alert])
         expect(server, files, before, "tls_failed")
+
+
+def test_a_client_that_asks_in_bytes(port: int, files: tls.Files) -> None:
+    """Row 50. Each read that finds no whole record gives back the page that it was to fill; there
+    are as many as there may be connections."""
+    client = tls.Pieces(port, tls.context(files), lambda data: [bytes([one]) for one in data])
+    for _ in range(3 * CONNECTIONS):
+        assert b"live" in answer(client, LIVE)
+    client.socket.close()
 
 
 def test_a_good_hello_is_answered(server: Server, port: int, files: tls.Files) -> None:

@@ -384,6 +384,7 @@ def test_what_a_call_may_look_like(serve: Serve, folder: Path) -> None:
     with Http(server.port) as http:
         for target, body, says in (
             (LOAD % "double", b" " * 8193, "at most 8192 bytes"),
+            (LOAD % "none", b"{}" + b" " * 8190, "no repository holds a model 'none'"),
             (LOAD % "double", upload, "a call brings no files"),
             (LOAD % "..%2Fdouble", b"", "path: expected an absolute path"),
             (LOAD % "..", b"", "no repository holds a model '..'"),

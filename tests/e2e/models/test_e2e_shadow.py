@@ -18,6 +18,7 @@ from conftest import Serve
 from harness import Server, eventually
 from onnx import helper
 from operating import Reloaded
+from test_e2e_shm_http import BASE, File, ask, place, register
 from web import Http
 
 from lumen_uring import Client
@@ -206,6 +207,20 @@ def test_texts_are_compared(serve: Serve, tmp_path: Path) -> None:
     found = copies(server, 2)
     assert (found["ok"], found["rows"]) == (2, 3)
     assert 0 < found["difference"] < 10**9
+
+
+def test_shared_memory_is_its_clients_again(serve: Serve, tmp_path: Path) -> None:
+    """Its client may write there once it has the answer: no copy reads from it."""
+    file = File()
+    server = serve({**settings(doubles(tmp_path)), "server": {"shared_memory": True}})
+    x = {"name": "x", "datatype": "FP32", "shape": [1, COLUMNS], "parameters": place("r", 64)}
+    with Http(server.port) as link:
+        assert link.query(register("r", file.key, 4096)).code == 200
+        file.put(0, SAME)
+        assert link.query(ask("one", [x], [{"name": "y"}])).code == 200
+        assert copies(server, 1) == {"unfit": 1}
+        assert link.query(web.post(f"{BASE}/unregister")).code == 200
+    file.path.unlink()
 
 
 def test_what_cannot_be_compared_is_said(serve: Serve, tmp_path: Path) -> None:

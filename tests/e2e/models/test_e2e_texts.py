@@ -21,6 +21,7 @@ from harness import Server, eventually
 from json_http import ask, refused
 from onnx import TensorProto
 from operating import bulk_ns
+from web import Http, chunked, post
 
 from lumen_uring import AsyncClient, Client
 from lumen_uring.errors import BadRequest, RateLimited
@@ -287,6 +288,17 @@ def test_refusals_have_the_form_of_their_clients(
     assert (found, said in sentence) == (code, True), (found, sentence)
 
 
+def test_a_refusal_of_chunks_ends_no_connection(served: Server) -> None:
+    """The whole body was read to find its model: the next request can follow."""
+    bodies = [json.dumps({"model": name, "input": "a"}).encode() for name in ("none", "mean")]
+    with Http(served.port) as link:
+        for body, code in zip([*bodies, bodies[0]], (404, 200, 404), strict=True):
+            coded = "Transfer-Encoding: chunked"
+            link.send(post("/v1/embeddings", chunked(body, 9), coded, length=None))
+            answer = link.answer("POST")
+            assert (answer.code, answer.closes) == (code, False), answer
+
+
 def test_many_short_texts_fit_beside_their_slot(served: Server) -> None:
     """Row 47: the densest JSON has far more texts than a slot of its size has room for."""
     answer = ask(served, "/v1/embeddings", {"model": "mean", "input": [""] * 3000})
@@ -337,6 +349,7 @@ def test_a_key_has_a_rate_of_tokens(models: Path, cache: Path, tmp_path: Path) -
     keys = [
         {"name": "a", "sha256": _digest("token-of-a"), "token_rate": 0.01, "token_burst": 10},
         {"name": "b", "sha256": _digest("token-of-b"), "token_rate": 1e6},
+        {"name": "c", "sha256": _digest("token-of-c"), "token_rate": 0.01, "token_burst": 5},
     ]
     settings = {
         "repository": {"paths": [str(models)]},
@@ -346,7 +359,7 @@ def test_a_key_has_a_rate_of_tokens(models: Path, cache: Path, tmp_path: Path) -
     texts = np.array(["a cat"], object)  # four tokens, with the special ones
     x = np.ones((1, 16), np.float32)
     with Server(settings, cache) as server:
-        a, b = ({"Authorization": f"Bearer token-of-{name}"} for name in "ab")
+        a, b, c = ({"Authorization": f"Bearer token-of-{name}"} for name in "abc")
         body = {"model": "mean", "input": ["a cat", "a cat"]}
         codes = []
         for _ in range(4):
@@ -360,6 +373,13 @@ def test_a_key_has_a_rate_of_tokens(models: Path, cache: Path, tmp_path: Path) -
             np.testing.assert_array_equal(client.infer("double", {"x": x}).outputs["y"], x + x)
         with Client("127.0.0.1", server.port, token="token-of-b") as client:
             client.infer("mean", {"text": texts})
+        # What comes to nothing costs nothing, whatever the request before it has cost.
+        inputs: tuple[list[str], ...] = (["a cat"], [], [], ["a cat"], [], ["a cat"])
+        codes = []
+        for given in inputs:
+            codes.append(asked_with(c, server, {"model": "mean", "input": given}))
+            server.wait_until_idle()
+        assert codes == [200, 400, 400, 200, 429, 429]
 
 
 def asked_with(headers: dict[str, str], server: Server, body: dict[str, Any]) -> int:
