@@ -1,11 +1,12 @@
-/* test_reload.c: what a reload keeps of the buckets; and tables that are replaced while threads
- * read them: each is freed, none while somebody can see it (what a sanitizer looks for), and a
- * thread never goes back to an older one. */
+/* test_reload.c: what a reload keeps of the buckets, and whom a request is charged to after it; and
+ * tables that are replaced while threads read them: each is freed, none while somebody can see it
+ * (what a sanitizer looks for), and a thread never goes back to an older one. */
 #include <pthread.h>
 #include <sched.h>
 
 #include "base/error.h"
 #include "check.h"
+#include "flow/gate.h"
 #include "flow/reload.h"
 
 enum { READERS = 3, ROUNDS = 3000 };
@@ -168,10 +169,31 @@ static void what_a_table_takes_over(void) {
     lm_access_close(before);
 }
 
+/* The tokens of a request are its key's, not those of the key that has its number since. */
+static void charged_to_its_own_key(void) {
+    enum { START_NS = 1000, BURST = 10, TOKENS = 8 };
+    static struct lm_io io = {.now_ns = START_NS};
+    lumen_key_config key = {.name = "ada", .token_rate = 1, .token_burst = BURST, .sha256 = {1}};
+    lumen_config config = {.keys = &key, .key_count = 1};
+    struct lm_request before = {.started_ns = START_NS - 1, .tokens = TOKENS},
+                      since = {.started_ns = START_NS, .tokens = TOKENS},
+                      other = {.started_ns = START_NS, .tokens = TOKENS, .key = 1};
+    CHECK(lm_access_open(&io.access, &config, NULL, START_NS) == 0);
+    const struct lm_token_bucket *bucket = &io.access->keys.entries[0].token_bucket;
+    lm_gate_charge(&io, &before);
+    lm_gate_charge(&io, &other);
+    CHECK(lm_token_bucket_wait_ns(bucket, BURST, START_NS) == 0);
+    lm_gate_charge(&io, &since);
+    CHECK(lm_token_bucket_wait_ns(bucket, BURST - TOKENS, START_NS) == 0);
+    CHECK(lm_token_bucket_wait_ns(bucket, BURST - TOKENS + 1, START_NS) > 0);
+    lm_access_close(io.access);
+}
+
 int main(void) {
     check_watchdog(120, "tables that are freed");
     buckets_go_on();
     what_a_table_takes_over();
+    charged_to_its_own_key();
     replaced_while_they_are_read();
     return check_finish("test_reload");
 }

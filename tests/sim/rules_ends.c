@@ -1,4 +1,6 @@
-/* rules_ends.c: the ends of HTTP connections: the client's, and the server's. */
+/* rules_ends.c: the ends of connections: the client's, and the server's. */
+#include <string.h>
+
 #include "rules.h"
 
 static struct talk one, two, three, four;
@@ -64,9 +66,32 @@ static void sent_elsewhere(void) {
     SIM_CHECK(IO_WORD(requests_refused) == 0 && WORKER_WORD(requests_ok) == 3, "a request lost");
 }
 
+static void one_at_a_turn(struct sim_plan *plan) {
+    plan->switch_one_in = 1;
+    sim_limits.parses_per_turn = 0;
+}
+
+/* Requests that came whole before the drain are answered, however many turns they take. */
+static void all_that_had_come(void) {
+    enum { COUNT = 9 };
+    uint8_t pings[COUNT][LM_NATIVE_REQUEST_BYTES] = {0};
+    talk_open(&one);
+    for (uint8_t p = 0; p < COUNT; p++) {
+        memcpy(pings[p], "LMN1\2", 5);
+        pings[p][8] = p;
+    }
+    talk_send(&one, pings, sizeof pings);
+    talk_reads(&one, LM_NATIVE_REPLY_BYTES, SIM_S);
+    SIM_CHECK(one.in_bytes < COUNT * LM_NATIVE_REPLY_BYTES, "all of them in a turn");
+    engine_drain(SIM_S);
+    for (uint8_t p = 0; p < COUNT; p++) (void)talk_gets(&one, p, LM_STATUS_OK);
+    talk_ends(&one, 0, SIM_MS);
+}
+
 const struct rule rules_of_ends[] = {
     {"the end of a stream", NULL, the_end_of_a_stream},
     {"the half of a stream", half_closers, the_half_of_a_stream},
     {"sent elsewhere", NULL, sent_elsewhere},
+    {"all that had come", one_at_a_turn, all_that_had_come},
 };
 const size_t rules_of_ends_count = sizeof rules_of_ends / sizeof rules_of_ends[0];
