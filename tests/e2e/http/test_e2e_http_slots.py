@@ -8,9 +8,11 @@ from pathlib import Path
 import graphs
 import numpy as np
 import pytest
+import tls
 import web
 from conftest import Serve
 from harness import Server, eventually
+from test_e2e_tls import Secure
 from web import Http, get
 
 COLUMNS = 16384  # 64 KiB in and 64 KiB out
@@ -105,6 +107,24 @@ def test_a_request_waits_for_a_slot_until_its_deadline(
         assert http.answer().code == 200
     for holder in holders:
         holder.close()
+
+
+def test_bytes_that_openssl_has_count_as_here(
+    serve: Serve, files: tls.Files, tmp_path: Path
+) -> None:
+    """Row 50. A request waits for a place until its bytes are here: of its first record the server
+    has read a part, and OpenSSL holds the rest."""
+    own = {"tls": files.settings(), "max_in_flight": 1, "overload": "wait"}
+    server = serve(tight(tmp_path, **own))
+    (first, _), (second, y) = request(0, "raw"), request(3, "raw")
+    with Http(server.port) as http, Secure(tls.port_of(server), tls.context(files)) as secure:
+        http.send(first[:-1])
+        eventually(lambda: server.figures().slots_in_use, "a slot")
+        secure.send(second[:12000])
+        eventually(lambda: server.figures().io["body_waits"], "a request without a place")
+        secure.send(second[12000:])
+        http.send(first[-1:])
+        np.testing.assert_array_equal(secure.answer("POST").array("y"), y)
 
 
 @pytest.mark.parametrize("kind", ["binary", "chunked"])
