@@ -1,6 +1,8 @@
-/* rules_bounds.c: bounds of HTTP that hold for each request and connection by itself: nothing of
- * the one before it counts, and of two bounds the nearer one holds.
+/* rules_bounds.c: bounds that hold for each request and connection by itself: nothing of the one
+ * before it counts, of two bounds the nearer one holds, and of too many that wait one is refused.
  */
+#include <string.h>
+
 #include "rules.h"
 
 static struct talk one, two;
@@ -88,10 +90,68 @@ static void two_deadlines(void) {
     }
 }
 
+static void small_sockets(struct sim_plan *plan) {
+    plan->in_flight_max = 4;
+    plan->socket_bytes = 2000;
+    sim_limits.slot_waiters_max = 2;
+}
+
+/* Of requests that wait with all that their sockets hold the one that came first is refused. */
+static void too_many_wait_in_part(void) {
+    static struct talk slow[3], late[3];
+    static char spaces[2000];
+    memset(spaces, ' ', sizeof spaces);
+    for (uint64_t n = 0; n < 3; n++) {
+        talk_open(&slow[n]);
+        talk_asks(&slow[n], &(struct ask){.id = n, .model = 1, .rows = 3, .most = 1000});
+        pass(SIM_MS);
+    }
+    for (uint64_t n = 0; n < 3; n++) {
+        talk_open(&late[n]);
+        talk_text(&late[n], "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n"
+                            "Content-Length: 12000\r\n\r\n");
+        pass(SIM_MS);
+        talk_send(&late[n], spaces, sizeof spaces);
+        pass(SIM_MS);
+        SIM_CHECK(IO_WORD(requests_overloaded) == (n == 2), "%llu were told",
+                  (unsigned long long)IO_WORD(requests_overloaded));
+    }
+    talk_answered(&late[0], 503, "all slots are taken and too many requests wait");
+    talk_takes_nothing(&late[2], SIM_MS);
+}
+
+static void one_asks_for_a_descriptor(struct sim_plan *plan) {
+    plan->unparked_max = 1;
+    sim_limits.unparking_max = 1;
+}
+
+/* Who speaks without a descriptor holds a buffer until it has one: so many may. */
+static void too_many_ask_for_a_descriptor(void) {
+    static struct talk busy;
+    const uint8_t ping[LM_NATIVE_REQUEST_BYTES] = "LMN1\2";
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&busy);
+    talk_text(&busy, "LMN1");
+    pass(10 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_parked) == 2, "others are parked");
+    sim_plan.descriptors = fds_open;
+    talk_send(&one, ping, sizeof ping);
+    pass(SIM_MS);
+    SIM_CHECK(IO_WORD(connections_evicted) == 0, "the first one may not wait");
+    talk_send(&two, ping, sizeof ping);
+    talk_ends(&two, 0, SIM_MS);
+    SIM_CHECK(IO_WORD(connections_evicted) == 1, "other words");
+    sim_plan.descriptors++;
+    (void)talk_gets(&one, 0, LM_STATUS_OK);
+}
+
 const struct rule rules_of_bounds[] = {
     {"the age of a connection", ten_seconds_old, the_age_of_a_connection},
     {"a refused body that comes slowly", larger_sockets, a_refused_body_that_comes_slowly},
     {"after a HEAD", NULL, after_a_head},
     {"two deadlines", NULL, two_deadlines},
+    {"too many wait in part", small_sockets, too_many_wait_in_part},
+    {"too many ask for a descriptor", one_asks_for_a_descriptor, too_many_ask_for_a_descriptor},
 };
 const size_t rules_of_bounds_count = sizeof rules_of_bounds / sizeof rules_of_bounds[0];
