@@ -20,7 +20,7 @@ import text_folders
 from harness import Server, eventually
 from json_http import ask, refused
 from onnx import TensorProto
-from operating import bulk_ns
+from operating import Reloaded, bulk_ns, key
 from web import Http, chunked, post
 
 from lumen_uring import AsyncClient, Client
@@ -322,6 +322,22 @@ def test_a_key_uses_its_own_models_alone(models: Path, cache: Path) -> None:
             body = {"model": model, "input": "a"}
             found = asked_with({"Authorization": f"Bearer {token}"}, server, body)
             assert found == expected, (token, model)
+
+
+def test_a_key_that_goes_while_texts_come(serve: Serve, tmp_path: Path) -> None:
+    """Another key has its number then, and may use the model."""
+    text_folders.write(tmp_path / "models/mean", text_folders.sentence_files(POOLINGS["mean"]))
+    settings = {"repository": {"paths": [str(tmp_path / "models")]}, "models": []}
+    one = Reloaded(serve, tmp_path, {**settings, "server": {"keys": [key("ann")]}})
+    body = json.dumps({"model": "mean", "input": "a"}).encode()
+    data = post("/v1/embeddings", body, "Authorization: Bearer ann")
+    with Http(one.server.port) as link:
+        link.send(data[:-1])
+        eventually(lambda: one.server.figures().slots_in_use, "a slot for its body")
+        one.reload({**settings, "server": {"keys": [key("eve")]}})
+        link.send(data[-1:])
+        answer = link.answer("POST")
+        assert (answer.code, "may not use model 'mean'" in answer.error) == (403, True), answer
 
 
 def test_a_key_may_be_bound_to_give_way(models: Path, cache: Path) -> None:
