@@ -9,6 +9,8 @@
 #include "dialects/http_refuse.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
+#include "flow/receive.h"
+#include "flow/slot_wait.h"
 #include "lumen.h"
 #include "parts/errands.h"
 
@@ -31,7 +33,23 @@ static void wait_until(struct lm_io *io, struct lm_connection *connection, uint6
     (void)io, (void)connection, (void)timeout_us;
 }
 
+static void turn_away(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
+                      const char *why) {
+    refuse(io, connection, status, why);
+    lm_http_block_give(io, connection);
+    lm_connection_move(io, connection, LM_LIST_NONE);
+}
+
+static uint32_t admitted; /* how many */
+
+static void admit(struct lm_io *io, struct lm_connection *connection, bool is_in) {
+    CHECK(is_in && lm_model_set_find(io->models, connection->in.call.model));
+    admitted++;
+}
+
 /* The file itself, which calls these. */
+#define lm_slot_wait_turn_away turn_away
+#define lm_http_admit_infer admit
 #define lm_http_refuse_status refuse
 #define lm_http_refuse_for_block lm_http_block_take
 #define lm_gate_enter enter
@@ -89,6 +107,37 @@ static void so_many_wait(void) {
     CHECK(is_waiting(last));
 }
 
+/* The model is there, and the keys are others than when the request came. */
+static void rights_that_a_reload_took(void) {
+    static struct lm_model model = {.name = "a", .base = "a", .version = 1};
+    static struct lm_model_set set;
+    static char draft[16];
+    const char *const others[] = {"b"};
+    const lumen_key_config keys[] = {
+        {.name = "all", .sha256 = {1}},
+        {.name = "b", .sha256 = {2}, .models = others, .model_count = 1}};
+    const lumen_config config = {.keys = keys, .key_count = 2};
+    CHECK(lm_access_open(&thread.access, &config, NULL, 0) == 0);
+    lm_keys_name_model(&thread.access->keys, 0, model.name, model.base);
+    CHECK(lm_model_set_add(&set, &model) == 0);
+    thread.models = &set;
+    side.draft = draft;
+    for (uint32_t c = 0; c < CONNECTIONS; c++)
+        if (is_waiting(c)) leave(c);
+    for (uint32_t key = 0; key < 3; key++) {
+        ask_for(0, "a");
+        connections[0].in.call.key = key;
+        connections[0].timer_ns = UINT64_MAX;
+        admitted = 0;
+        lm_http_demand_look(&thread);
+        CHECK(!is_waiting(0) && admitted == (key == 0));
+        CHECK(refused == (key == 0 ? LM_STATUS_OK : LM_STATUS_UNAUTHORISED));
+        connections[0].in.call.key = LM_NO_KEY;
+    }
+    lm_model_set_close(&set);
+    lm_access_close(thread.access);
+}
+
 int main(void) {
     side.blocks = calloc(LM_HTTP_BLOCKS, sizeof *side.blocks);
     CHECK(side.blocks != NULL);
@@ -102,6 +151,7 @@ int main(void) {
             .in.call = {.route = LM_ROUTE_INFER, .key = LM_NO_KEY, .any_version = true}};
     each_model_once();
     so_many_wait();
+    rights_that_a_reload_took();
     lm_errands_close(shared.errands);
     free(side.blocks);
     return check_finish("test_http_demand");

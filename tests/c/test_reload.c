@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "check.h"
+#include "flow/access_log.h"
+#include "flow/dialect.h"
 #include "flow/gate.h"
 #include "flow/reload.h"
 
@@ -189,11 +191,36 @@ static void charged_to_its_own_key(void) {
     lm_access_close(io.access);
 }
 
+static uint32_t first_key(const struct lm_io *io, const struct lm_connection *connection) {
+    (void)io, (void)connection;
+    return 0;
+}
+
+/* Nor does the access log name that key. */
+static void named_by_its_own_key(void) {
+    enum { START_NS = 1000 };
+    static const struct lm_dialect dialect = {.key = first_key};
+    static struct lm_shared of_log = {.access_logged = true, .dialects = {&dialect}};
+    static struct lm_request request;
+    struct lm_io io = {.shared = &of_log};
+    struct lm_connection connection = {.fd = -1};
+    lumen_key_config key = {.name = "ada", .sha256 = {1}};
+    lumen_config config = {.keys = &key, .key_count = 1};
+    CHECK(lm_access_open(&io.access, &config, NULL, START_NS) == 0);
+    for (uint32_t later = 0; later < 2; later++) {
+        connection.in.started_ns = START_NS - 1 + later;
+        lm_access_log_admit(&io, &connection, &request);
+        CHECK(strcmp(request.client.key, later ? "ada" : "") == 0);
+    }
+    lm_access_close(io.access);
+}
+
 int main(void) {
     check_watchdog(120, "tables that are freed");
     buckets_go_on();
     what_a_table_takes_over();
     charged_to_its_own_key();
+    named_by_its_own_key();
     replaced_while_they_are_read();
     return check_finish("test_reload");
 }

@@ -1,5 +1,7 @@
-/* test_tracing.c: W3C's traceparent, read and written, and the store of what was recorded. */
+/* test_tracing.c: W3C's traceparent, read and written, the store of what was recorded, and how much
+ * is. */
 #include "check.h"
+#include "flow/tracing.h"
 #include "wire/traceparent.h"
 #include "work/span_store.h"
 
@@ -59,9 +61,30 @@ static void test_store(void) {
     lm_span_store_close(&store);
 }
 
+/* So many requests are recorded in a second, and as many in the next one. */
+static void test_recorded_in_a_second(void) {
+    enum { PER_SECOND = 3, SECOND_NS = 1000000000 };
+    static struct lm_shared shared = {.io_count = 1};
+    static struct lm_connection connection;
+    struct lm_io io = {.shared = &shared, .connection_capacity = 1};
+    struct lm_request request;
+    shared.sampling = (struct lm_sampling){.per_second = PER_SECOND, .share = 1};
+    CHECK(lm_tracing_open(&io) == 0);
+    for (uint64_t second = 5; second < 9; second++) {
+        CHECK_AT("second %llu", (unsigned long long)second);
+        for (uint32_t r = 0; r < 2 * PER_SECOND; r++) {
+            io.now_ns = second * SECOND_NS + r;
+            lm_tracing_begin(&io, &connection, &request);
+            CHECK((request.context.span != 0) == (r < PER_SECOND));
+        }
+    }
+    lm_tracing_close(&io);
+}
+
 int main(void) {
     test_good();
     test_malformed();
     test_store();
+    test_recorded_in_a_second();
     return check_finish("test_tracing");
 }
