@@ -24,6 +24,7 @@ from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsErro
 from lumen_uring.guard import Guard
 from lumen_uring.loading import add as loading
 from lumen_uring.loading.model_cache import CachePlace
+from lumen_uring.loading.prepare import Preparer
 from lumen_uring.metrics.facts import facts_of
 from lumen_uring.ring.config_struct import EnginePlace
 from lumen_uring.serving import server
@@ -776,7 +777,7 @@ def start(
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     journal: Any = Told("log", calls)
     journal.is_stdout = one_place
-    status = server._serve(load(), load, journal, {})
+    status = server._serve(load(), load, server._Kept(journal, {}, Preparer()))
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
     return status, calls
 

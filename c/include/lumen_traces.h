@@ -53,7 +53,8 @@ typedef struct lumen_span {
  * was expected, or LUMEN_E_STATE. */
 LUMEN_API int lumen_set_traces(lumen_server *server, double share, uint32_t per_second);
 /* Takes those that were answered since, oldest first, at most `most`: LUMEN_SPANS_KEPT wait, and
- * further ones are lost. `lost_out`: how many were, so far. Any one thread. */
+ * further ones are lost. `lost_out`: how many were, so far. Any one thread; once lumen_wait has
+ * returned 0 all are there. */
 LUMEN_API int lumen_take_spans(lumen_server *server, lumen_span *spans, uint32_t most,
                                uint32_t *count_out, uint64_t *lost_out);
 

@@ -91,7 +91,7 @@ int lm_server_await_lines(lumen_server *server, const struct lm_name_place *plac
     const uint64_t until_ns = lm_now_ns() + LINES_WAIT_MS * 1000000ull;
     /* The round that was under way may have missed the last ones. */
     while (place->is_anothers && lm_telemetry_rounds(&server->telemetry) < place->rounds + 2) {
-        if (!server->telemetry.thread_started) return 0;
+        if (!lm_telemetry_runs(&server->telemetry)) return 0;
         if (lm_now_ns() >= until_ns)
             return lm_error(LUMEN_E_AGAIN,
                             "the telemetry and the access log are behind: lines of the model that "

@@ -28,8 +28,13 @@ static void tell(struct lm_telemetry *telemetry) {
     pthread_mutex_unlock(&telemetry->news_lock);
 }
 
+bool lm_telemetry_runs(const struct lm_telemetry *telemetry) {
+    /* relaxed: says nothing about other memory */
+    return lm_load_relaxed_u32(&telemetry->runs);
+}
+
 bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room) {
-    if (!telemetry->thread_started) return false;
+    if (!lm_telemetry_runs(telemetry)) return false;
     pthread_mutex_lock(&telemetry->news_lock);
     bool found = telemetry->news[0];
     if (found) snprintf(text, room, "%s", telemetry->news);
@@ -199,17 +204,19 @@ int lm_telemetry_open(struct lm_telemetry *telemetry, struct lm_shared *shared,
 int lm_telemetry_start(struct lm_telemetry *telemetry) {
     int code = pthread_create(&telemetry->thread, NULL, telemetry_main, telemetry);
     if (code) return lm_error_errno(LUMEN_E_NOMEM, code, "cannot start the telemetry thread");
-    telemetry->thread_started = true;
+    /* relaxed: says nothing about other memory */
+    lm_store_relaxed_u32(&telemetry->runs, 1);
     return 0;
 }
 
 void lm_telemetry_close(struct lm_telemetry *telemetry) {
-    if (telemetry->thread_started) {
+    if (lm_telemetry_runs(telemetry)) {
         /* S2: release: the rows pushed before; pairs with S1 */
         lm_store_release_u32(&telemetry->stop, 1);
         pthread_join(telemetry->thread, NULL);
     }
     lm_line_file_close(&telemetry->csv);
     lm_line_file_close(&telemetry->access);
-    telemetry->thread_started = false;
+    /* relaxed: says nothing about other memory */
+    lm_store_relaxed_u32(&telemetry->runs, 0);
 }

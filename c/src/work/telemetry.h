@@ -14,7 +14,7 @@ struct lm_telemetry {
     struct lm_line_file csv, access;
     lm_atomic_u32 access_as_json;
     pthread_t thread;
-    bool thread_started;
+    lm_atomic_u32 runs; /* the thread was started, and not ended */
     lm_atomic_u32 stop;
     lm_atomic_u64 rounds;        /* over all threads, each of all rows that were there */
     lm_atomic_u32 reopen;        /* 1: the thread opens its files again */
@@ -29,11 +29,13 @@ int lm_telemetry_open(struct lm_telemetry *telemetry, struct lm_shared *shared,
                       const char *csv_path, const char *access_path);
 /* Starts the thread; the workers' and I/O threads' traces are there. */
 int lm_telemetry_start(struct lm_telemetry *telemetry);
+/* Whether its thread runs. Any thread. */
+bool lm_telemetry_runs(const struct lm_telemetry *telemetry);
 /* Control thread: a round that began after a row was pushed, and is over, has written it. */
 uint64_t lm_telemetry_rounds(const struct lm_telemetry *telemetry);
 /* Control thread: what the thread has to say to people. false: nothing. */
 bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room);
-/* Writes what is left, once no other thread runs any more, and ends the thread. */
+/* Writes what is left, once no other thread runs any more, and ends the thread; again: nothing. */
 void lm_telemetry_close(struct lm_telemetry *telemetry);
 
 #endif
