@@ -48,6 +48,7 @@ static void texts(const struct lm_tokenizer *tokenizer) {
     has(tokenizer, "a a a a a a a a", "! ! ! ! ! ! !", "1 3 3 3 3 3 2 5 5 5 5 2 ");
     has(tokenizer, "a a", "! ! ! ! ! ! ! ! !", "1 3 3 2 5 5 5 5 5 5 5 2 ");
     CHECK(types[3] == 0 && types[4] == 1 && types[11] == 1);
+    has(tokenizer, "a a a a a a a a", "! ! ! ! ! ! ! !", "1 3 3 3 3 2 5 5 5 5 5 2 ");
 }
 
 static void refused(const struct lm_tokenizer *tokenizer) {
@@ -191,6 +192,41 @@ static void tokens(void) {
     is_text(LM_TEXT_NO_DECODER, 0, "a|special|", "");
 }
 
+/* Each number that leads somewhere, one beyond what is there. */
+static void beyond(struct tiny *tiny) {
+    const struct {
+        const char *name;
+        uint32_t *at, value;
+    } numbers[] = {
+        {"root", &tiny->header.root, NODES},
+        {"rest", &tiny->header.rest, NODES},
+        {"added", &tiny->header.added, NODES},
+        {"normalised", &tiny->header.normalised, NODES},
+        {"child", &tiny->children[0].child, NODES},
+        {"value", &tiny->values[NODES - 1], VOCABULARY + 1},
+        {"unknown", &tiny->header.unknown, VOCABULARY},
+        {"added token", &tiny->tokens[1].id, VOCABULARY},
+        {"special token", &tiny->pair[4].id, VOCABULARY},
+        {"item", &tiny->single[2].what, LM_TEXT_SECOND + 1},
+        {"name", &tiny->name_ends[VOCABULARY - 1], NAME_BYTES + 1},
+        {"decoder", &tiny->header.decoder, LM_TEXT_DECODERS},
+        {"classes", &tiny->header.classes, TABLES},
+        {"direct", &tiny->header.direct, TABLES},
+        {"model", &tiny->header.model, LM_TEXT_BPE + 1},
+        {"word", &tiny->header.word_chars_max, LM_TEXT_WORD_CHARS + 1},
+        {"window", &tiny->header.window, LM_TEXT_WINDOW_MAX + 1},
+    };
+    struct lm_tokenizer tokenizer;
+    for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
+        const uint32_t right = *numbers[n].at;
+        CHECK_AT("%s", numbers[n].name);
+        *numbers[n].at = numbers[n].value;
+        CHECK(lm_tokenizer_open(&tokenizer, tiny, sizeof *tiny) == LUMEN_E_INVALID);
+        *numbers[n].at = right;
+        CHECK(lm_tokenizer_open(&tokenizer, tiny, sizeof *tiny) == 0);
+    }
+}
+
 /* Every file that opens has ids of its vocabulary alone, and is read within its bounds. */
 static void damaged(const struct tiny *whole, uint64_t *random) {
     const char text[] = "ab S!NDM [E]  [F] \xC3\xA9 aaaaa YPJJC LC``a!!";
@@ -233,6 +269,7 @@ int main(void) {
     tokens();
     CHECK(lm_tokenizer_open(&tokenizer, tiny, sizeof *tiny - 1) == LUMEN_E_INVALID);
     CHECK(lm_tokenizer_open(&tokenizer, tiny, 8) == LUMEN_E_INVALID);
+    beyond(tiny);
     damaged(tiny, &random);
     wholes(tiny);
     damaged(tiny, &random);

@@ -683,6 +683,11 @@ def test_bytes_in_base64(serve: Serve, tmp_path: Path) -> None:
             assert (answer.code, answer.error.startswith("instances[0]")) == (400, True), wrong
             assert "b64" in answer.error
             assert ask(http, "/v1/models/flat:predict", {"instances": [wrong]}).code == 400
+        longest = "x" * (1 << 20)  # as long as a string that is written out
+        answer = ask(http, "/v1/models/flat:predict", {"instances": [coded(longest)]})
+        assert answer.json()["predictions"] == [longest]
+        answer = ask(http, "/v1/models/flat:predict", {"instances": [coded(longest + "x")]})
+        assert (answer.code, "bytes, found 1048577" in answer.error) == (400, True), answer.error
 
 
 def coded(text: str) -> dict[str, str]:
