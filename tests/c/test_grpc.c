@@ -170,6 +170,9 @@ static void json_becomes_messages(void) {
     MESSAGE(LM_GRPC_LOG_SETTINGS, "{\"a\":true,\"b\":7,\"c\":\"\"}",
             "\x0a\7\x0a\1a\x12\2\x08\1\x0a\7\x0a\1b\x12\2\x10\7\x0a\7\x0a\1c\x12\2\x1a\0");
     MESSAGE(LM_GRPC_MODEL_LOAD, "", "");
+    /* Two halves that end a text are one character, as elsewhere; one half is none. */
+    MESSAGE(LM_GRPC_SERVER_METADATA, "{\"name\":\"\\ud83d\\ude00\"}", "\x0a\4\xf0\x9f\x98\x80");
+    MESSAGE(LM_GRPC_SERVER_METADATA, "{\"name\":\"\\ud83d.\"}", "\x0a\4\xef\xbf\xbd.");
 }
 
 static void outputs_and_errors(void) {

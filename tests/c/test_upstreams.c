@@ -249,6 +249,8 @@ static void test_counts(void) {
         {"\"max_tokens\":42949672959,\"n\":536870912000", UINT32_MAX, UINT32_MAX},
         {"\"max_tokens\":900,\"max_completion_tokens\":7", 900, 1},
         {"\"max_tokens\":900,\"max_tokens\":7", 900, 1},
+        {"\"max_output_tokens\":12", 12, 1},
+        {"\"max_completion_tokens\":12", 12, 1},
         {"\"n\":2,\"best_of\":5", 0, 5},
         {"\"max_tokens\":0.00000000000000000000000000000000000000000000000000000000000000001e99",
          UINT32_MAX, 1},
