@@ -157,7 +157,13 @@ static void rings(void) {
     CHECK(table.count == LM_HPACK_ENTRIES);
     CHECK(decode("40 01 61 00")); /* 33 bytes: two of 32 go */
     CHECK(table.count == LM_HPACK_ENTRIES - 1);
-    size_t count = kept_field(block, LM_HPACK_TABLE_BYTES + 1, 'x');
+    size_t count = kept_field(block, LM_HPACK_TABLE_BYTES, 'x'); /* alone it fits */
+    CHECK(lm_hpack_decode(&hpack, block, count, &fields, why, sizeof why));
+    CHECK(table.count == 1);
+    CHECK(table.used == LM_HPACK_TABLE_BYTES);
+    CHECK(decode("be"));
+    CHECK(fields.list[0].value.bytes == LM_HPACK_TABLE_BYTES - LM_HPACK_OVERHEAD - 1);
+    count = kept_field(block, LM_HPACK_TABLE_BYTES + 1, 'x');
     CHECK(lm_hpack_decode(&hpack, block, count, &fields, why, sizeof why));
     CHECK(table.count == 0);
     CHECK(table.used == 0);
