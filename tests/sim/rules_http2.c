@@ -1,0 +1,163 @@
+/* rules_http2.c: streams of one connection of HTTP/2, frame by frame: whose answer goes on when the
+ * connection's window widens, what calls leave behind, and what they hear of a busy server.
+ */
+#include <string.h>
+
+#include "rules.h"
+#include "wire/hpack.h"
+#include "wire/http2_frame.h"
+#include "wire/protobuf.h"
+
+static struct talk one;
+static struct lm_http2_frame frame; /* that came last */
+static uint8_t payload[LM_HTTP2_FRAME_MIN];
+
+static void say(uint8_t type, uint8_t flags, uint32_t stream, const void *bytes, uint32_t count) {
+    uint8_t head[LM_HTTP2_FRAME_BYTES];
+    lm_http2_write_frame(head, (struct lm_http2_frame){count, stream, type, flags});
+    talk_send(&one, head, sizeof head);
+    if (count) talk_send(&one, bytes, count);
+}
+
+static void greet(void) {
+    talk_open(&one);
+    talk_text(&one, LM_HTTP2_PREFACE);
+    say(LM_HTTP2_SETTINGS, 0, 0, NULL, 0);
+}
+
+static void widen(uint32_t stream, uint32_t by) {
+    uint8_t more[4];
+    lm_http2_put_u32(more, by);
+    say(LM_HTTP2_WINDOW_UPDATE, 0, stream, more, sizeof more);
+}
+
+/* Waits for the next frame of this type, and of a stream. */
+static void next(uint8_t type) {
+    do {
+        talk_reads(&one, LM_HTTP2_FRAME_BYTES, SIM_S);
+        frame = lm_http2_read_frame(one.in);
+        const uint32_t all = LM_HTTP2_FRAME_BYTES + frame.bytes;
+        talk_reads(&one, all, SIM_S);
+        memcpy(payload, one.in + LM_HTTP2_FRAME_BYTES, frame.bytes);
+        one.in_bytes -= all;
+        memmove(one.in, one.in + all, one.in_bytes);
+        SIM_CHECK(frame.type != LM_HTTP2_GOAWAY && frame.type != LM_HTTP2_RST_STREAM,
+                  "stream %u: a frame of type %u", frame.stream, frame.type);
+    } while (frame.type != type || frame.stream == 0);
+}
+
+/* ---- answers ---- */
+
+/* Answers that wait for the connection's window go on in turn, however little it widens. */
+static void answers_in_turn(void) {
+    enum { STREAMS = 8, LEFT = 4, MORE = 100 };
+    static const char page[] = "\x82\x86\x84\x01\x09localhost"; /* GET / */
+    uint32_t came = 0, bytes[2 * STREAMS] = {0};
+    greet();
+    for (uint32_t s = 0; s < STREAMS; s++)
+        say(LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM, 2 * s + 1, page,
+            sizeof page - 1);
+    while (came < LM_HTTP2_WINDOW) {
+        next(LM_HTTP2_DATA);
+        came += frame.bytes;
+    }
+    SIM_CHECK(came == LM_HTTP2_WINDOW, "%u bytes in the first window", came);
+    talk_takes_nothing(&one, 10 * SIM_MS);
+    for (uint32_t turn = 0; turn < 3 * LEFT; turn++) {
+        widen(0, MORE);
+        next(LM_HTTP2_DATA);
+        SIM_CHECK(frame.bytes == MORE, "%u bytes of %u", frame.bytes, MORE);
+        bytes[frame.stream] += MORE;
+        const uint32_t rounds = turn / LEFT + 1;
+        SIM_CHECK(bytes[frame.stream] <= rounds * MORE,
+                  "stream %u has %u bytes in round %u: others wait", frame.stream,
+                  bytes[frame.stream], rounds);
+    }
+    talk_close(&one);
+}
+
+/* ---- calls ---- */
+
+enum { STREAM_INFER, INFER };
+static const char *const calls[] = {
+    [STREAM_INFER] = "\x83\x86\x04\x30/inference.GRPCInferenceService/ModelStreamInfer",
+    [INFER] = "\x83\x86\x04\x2a/inference.GRPCInferenceService/ModelInfer"};
+
+/* Begins a call; `flags` may say that it brings no message. */
+static void call(uint32_t stream, int method, uint8_t flags) {
+    static const char rest[] = "\x01\x09localhost\x0f\x10\x10"
+                               "application/grpc\0\x02te\x08trailers";
+    char block[200];
+    const size_t bytes = strlen(calls[method]);
+    memcpy(block, calls[method], bytes);
+    memcpy(block + bytes, rest, sizeof rest - 1);
+    say(LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS | flags, stream, block,
+        (uint32_t)(bytes + sizeof rest - 1));
+}
+
+/* The call ends, with fields as "name: value;" and so on. */
+static void ends(uint32_t stream, const char *expected) {
+    static struct lm_hpack_fields fields;
+    struct lm_hpack hpack = {0};
+    char why[LM_TEXT_BYTES_MAX] = "", said[400] = "";
+    next(LM_HTTP2_HEADERS);
+    SIM_CHECK(frame.stream == stream && frame.flags & LM_HTTP2_END_STREAM,
+              "stream %u, expected the end of %u", frame.stream, stream);
+    SIM_CHECK(lm_hpack_decode(&hpack, payload, frame.bytes, &fields, why, sizeof why), "%s", why);
+    for (uint32_t f = 0; f < fields.count; f++) {
+        const struct lm_slice name = fields.list[f].name, value = fields.list[f].value;
+        snprintf(said + strlen(said), sizeof said - strlen(said), "%.*s: %.*s;", (int)name.bytes,
+                 name.at, (int)value.bytes, value.at);
+    }
+    SIM_CHECK(strstr(said, expected), "expected '%s' in: %s", expected, said);
+}
+
+/* Those that have ended do not count among a connection's calls of many messages. */
+static void calls_end(void) {
+    enum { CALLS = 40 };
+    greet();
+    for (uint32_t c = 0; c < CALLS; c++) {
+        call(2 * c + 1, STREAM_INFER, LM_HTTP2_END_STREAM);
+        ends(2 * c + 1, "grpc-status: 0;");
+    }
+    talk_close(&one);
+}
+
+static void two_in_flight(struct sim_plan *plan) {
+    plan->in_flight_max = 2;
+}
+
+/* A call that finds all busy hears when to come again: in milliseconds, as gRPC has it. */
+static void busy(void) {
+    static struct talk two;
+    uint8_t bytes[100];
+    struct lm_pb_writer writer = {.at = bytes + 5, .end = bytes + sizeof bytes};
+    lm_pb_put_bytes(&writer, 1, "tiny", 4);
+    uint8_t *input = lm_pb_begin(&writer, 5);
+    lm_pb_put_bytes(&writer, 1, "x", 1);
+    lm_pb_put_bytes(&writer, 2, "FP32", 4);
+    lm_pb_put_bytes(&writer, 3, "\1\4", 2);
+    lm_pb_end(&writer, input);
+    lm_pb_put_bytes(&writer, 7, "0123456789abcdef", 16);
+    bytes[0] = 0;
+    lm_http2_put_u32(bytes + 1, (uint32_t)(writer.at - bytes - 5));
+    runtime_takes_ns = 100 * SIM_MS;
+    talk_open(&two);
+    talk_asks(&two, &(struct ask){.id = 1});
+    talk_asks(&two, &(struct ask){.id = 2});
+    pass(SIM_MS);
+    greet();
+    call(1, INFER, 0);
+    say(LM_HTTP2_DATA, LM_HTTP2_END_STREAM, 1, bytes, (uint32_t)(writer.at - bytes));
+    ends(1, "grpc-retry-pushback-ms: 1000;");
+    (void)talk_gets(&two, 1, LM_STATUS_OK);
+    (void)talk_gets(&two, 2, LM_STATUS_OK);
+    talk_close(&one);
+}
+
+const struct rule rules_of_http2[] = {
+    {"answers in turn", NULL, answers_in_turn},
+    {"calls that end", NULL, calls_end},
+    {"a call that finds all busy", two_in_flight, busy},
+};
+const size_t rules_of_http2_count = sizeof rules_of_http2 / sizeof rules_of_http2[0];
