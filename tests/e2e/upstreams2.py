@@ -148,13 +148,15 @@ class Connection:
             with self._lock:
                 if stream in self._given_up or self._is_over:
                     raise EOFError("the request is given up")
+                pad = self._owner.padding if data else None
                 room = self._state.local_flow_control_window(stream)
-                piece = data[at : at + min(room, self._state.max_outbound_frame_size)]
+                most = min(room, self._state.max_outbound_frame_size) - (pad or -1) - 1
+                piece = data[at : at + max(most, 0)]
                 ends = is_last and at + len(piece) == len(data)
                 if not piece and data:
                     assert self._lock.wait(wire.TIMEOUT_S), "no window"
                     continue
-                self._state.send_data(stream, piece, end_stream=ends)
+                self._state.send_data(stream, piece, end_stream=ends, pad_length=pad)
                 self._flush()
                 at += len(piece)
             if at == len(data):
@@ -239,9 +241,11 @@ class Upstream2(Upstream):
         tls: ssl.SSLContext | None = None,
         streams: int = 128,
         window: int = 65535,
+        padding: int | None = None,
     ) -> None:
         self.streams = streams
         self.window = window
+        self.padding = padding  # bytes behind each piece of a body
         self.greeted = 0  # connections whose settings the client has
         self.resets: list[int] = []  # by its client
         self.goaways: list[tuple[int, bytes]] = []
