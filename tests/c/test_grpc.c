@@ -75,6 +75,22 @@ static void tensors_need_not_wait(void) {
     CHECK(strstr(why, "too long"));
 }
 
+/* Only so many tensors are planned as a plan has places for; a message of more is read whole. */
+static void more_tensors_wait(void) {
+    enum { FRAMED = 2 + 16 }; /* a tensor behind its tag and its length */
+    struct draft draft;
+    begin(&draft);
+    for (uint32_t count = 1; count <= LM_GRPC_BLOBS_MAX + 2; count++) {
+        struct lm_grpc_plan plan;
+        put_input(&draft);
+        CHECK_AT("%u tensors", count);
+        CHECK(lm_grpc_plan(draft.bytes, size_of(&draft), (uint64_t)count * FRAMED, 16, json,
+                           sizeof json, &plan, why, sizeof why));
+        CHECK(plan.is_plain == (count <= LM_GRPC_BLOBS_MAX));
+        if (plan.is_plain) CHECK(plan.blob_count == count && plan.blobs[count - 1] == 16);
+    }
+}
+
 static void whole_messages_are_unpacked(void) {
     static const float values[4] = {1, 2, 3, 4};
     struct draft draft;
@@ -200,6 +216,7 @@ static void outputs_and_errors(void) {
 int main(void) {
     check_watchdog(120, "messages of gRPC");
     tensors_need_not_wait();
+    more_tensors_wait();
     whole_messages_are_unpacked();
     calls_have_paths();
     json_becomes_messages();

@@ -31,8 +31,8 @@ static void widen(uint32_t stream, uint32_t by) {
     say(LM_HTTP2_WINDOW_UPDATE, 0, stream, more, sizeof more);
 }
 
-/* Waits for the next frame of this type, and of a stream. */
-static void next(uint8_t type) {
+/* Waits for the next frame of this type. */
+static void awaits(uint8_t type) {
     do {
         talk_reads(&one, LM_HTTP2_FRAME_BYTES, SIM_S);
         frame = lm_http2_read_frame(one.in);
@@ -41,9 +41,10 @@ static void next(uint8_t type) {
         memcpy(payload, one.in + LM_HTTP2_FRAME_BYTES, frame.bytes);
         one.in_bytes -= all;
         memmove(one.in, one.in + all, one.in_bytes);
-        SIM_CHECK(frame.type != LM_HTTP2_GOAWAY && frame.type != LM_HTTP2_RST_STREAM,
-                  "stream %u: a frame of type %u", frame.stream, frame.type);
-    } while (frame.type != type || frame.stream == 0);
+        const bool is_end = frame.type == LM_HTTP2_GOAWAY || frame.type == LM_HTTP2_RST_STREAM;
+        SIM_CHECK(!is_end || frame.type == type, "stream %u: a frame of type %u: %.*s",
+                  frame.stream, frame.type, (int)frame.bytes, (const char *)payload);
+    } while (frame.type != type);
 }
 
 /* ---- answers ---- */
@@ -58,14 +59,14 @@ static void answers_in_turn(void) {
         say(LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM, 2 * s + 1, page,
             sizeof page - 1);
     while (came < LM_HTTP2_WINDOW) {
-        next(LM_HTTP2_DATA);
+        awaits(LM_HTTP2_DATA);
         came += frame.bytes;
     }
     SIM_CHECK(came == LM_HTTP2_WINDOW, "%u bytes in the first window", came);
     talk_takes_nothing(&one, 10 * SIM_MS);
     for (uint32_t turn = 0; turn < 3 * LEFT; turn++) {
         widen(0, MORE);
-        next(LM_HTTP2_DATA);
+        awaits(LM_HTTP2_DATA);
         SIM_CHECK(frame.bytes == MORE, "%u bytes of %u", frame.bytes, MORE);
         bytes[frame.stream] += MORE;
         const uint32_t rounds = turn / LEFT + 1;
@@ -100,7 +101,7 @@ static void ends(uint32_t stream, const char *expected) {
     static struct lm_hpack_fields fields;
     struct lm_hpack hpack = {0};
     char why[LM_TEXT_BYTES_MAX] = "", said[400] = "";
-    next(LM_HTTP2_HEADERS);
+    awaits(LM_HTTP2_HEADERS);
     SIM_CHECK(frame.stream == stream && frame.flags & LM_HTTP2_END_STREAM,
               "stream %u, expected the end of %u", frame.stream, stream);
     SIM_CHECK(lm_hpack_decode(&hpack, payload, frame.bytes, &fields, why, sizeof why), "%s", why);
@@ -155,9 +156,59 @@ static void busy(void) {
     talk_close(&one);
 }
 
+/* The prefix of a message of so many bytes, and the end of its call. */
+static void announce(uint32_t stream, uint32_t bytes) {
+    uint8_t prefix[5] = {0};
+    lm_http2_put_u32(prefix + 1, bytes);
+    call(stream, INFER, 0);
+    say(LM_HTTP2_DATA, LM_HTTP2_END_STREAM, stream, prefix, sizeof prefix);
+}
+
+/* A message may have as many bytes as a body may. */
+static void longest_message(void) {
+    greet();
+    announce(1, SIM_MAX_REQUEST_BYTES);
+    ends(1, "grpc-status: 3;"); /* it ends before its length says */
+    announce(3, SIM_MAX_REQUEST_BYTES + 1);
+    ends(3, "grpc-status: 8;");
+    talk_close(&one);
+}
+
+/* ---- what a client cancels ---- */
+
+/* All calls that it may have, twice in a second, however often: one more is one too many. */
+static void resets(void) {
+    enum { MOST = 2 * LM_HTTP2_STREAMS_MAX, SECONDS = 3 };
+    static const char post[] = "\x83\x86\x84\x01\x09localhost"; /* POST / */
+    const uint8_t cancel[4] = {0, 0, 0, LM_HTTP2_CANCEL};
+    uint32_t stream = 1;
+    greet();
+    for (uint32_t s = 0; s < SECONDS; s++) {
+        for (uint32_t n = 0; n < MOST; n++, stream += 2) {
+            say(LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS, stream, post, sizeof post - 1);
+            say(LM_HTTP2_RST_STREAM, 0, stream, cancel, sizeof cancel);
+            pass(SIM_MS);
+        }
+        pass(SIM_S);
+        say(LM_HTTP2_PING, 0, 0, "12345678", 8);
+        awaits(LM_HTTP2_PING);
+    }
+    for (uint32_t n = 0; n <= MOST; n++, stream += 2) {
+        say(LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS, stream, post, sizeof post - 1);
+        say(LM_HTTP2_RST_STREAM, 0, stream, cancel, sizeof cancel);
+        pass(SIM_MS);
+    }
+    say(LM_HTTP2_PING, 0, 0, "12345678", 8); /* the next frame finds it */
+    awaits(LM_HTTP2_GOAWAY);
+    SIM_CHECK(lm_http2_get_u32(payload + 4) == LM_HTTP2_ENHANCE_YOUR_CALM, "another error");
+    talk_close(&one);
+}
+
 const struct rule rules_of_http2[] = {
     {"answers in turn", NULL, answers_in_turn},
     {"calls that end", NULL, calls_end},
     {"a call that finds all busy", two_in_flight, busy},
+    {"the longest message of a call", NULL, longest_message},
+    {"what a client cancels", NULL, resets},
 };
 const size_t rules_of_http2_count = sizeof rules_of_http2 / sizeof rules_of_http2[0];
