@@ -1,6 +1,8 @@
 /* test_upstream_pool.c: which address of an upstream is asked, when one is left alone, and how many
- * requests are sent again, in virtual time. Links and what they carry: tests/e2e. */
+ * requests are sent again, in virtual time; and how many slots upstreams may have. Links and what
+ * they carry: tests/e2e. */
 #include "check.h"
+#include "dialects/upstream_end.h"
 #include "dialects/upstream_pool.h"
 
 enum { ADDRESSES = 3, DRAWS = 200 };
@@ -112,6 +114,48 @@ static void share(void) {
     CHECK(retries() == 0);
 }
 
+/* As many requests begin, of an arena of so many slots, before one is refused with this word. */
+static void begins(uint32_t slots, uint32_t own_models, uint32_t expected, const char *why) {
+    enum { MOST = 64 };
+    static struct lm_exchange exchanges[MOST];
+    static struct lm_slot all[MOST];
+    static char memory[1];
+    const struct lm_model model = {.upstream = 1};
+    struct lm_model_set set = {.own_count = own_models};
+    struct lm_connection client = {0};
+    uint32_t begun = 0;
+    io->models = &set;
+    io->upstream->exchanges = exchanges;
+    io->arena.classes[0] = (struct lm_arena_class){.slot_count = slots};
+    lm_store_relaxed_u64(&upstream->in_flight_now, 0);
+    for (; begun < slots; begun++) {
+        struct lm_refusal refusal = {0};
+        all[begun] = (struct lm_slot){.index = begun};
+        exchanges[begun] = (struct lm_exchange){.head = memory, .window = (uint8_t *)memory};
+        struct lm_request request = {.slot = &all[begun], .model = &model};
+        if (lm_upstream_begin(io, &client, &request, &refusal)) continue;
+        CHECK_AT("%u slots, %u begun: %.90s", slots, begun, refusal.why);
+        CHECK(refusal.status == LM_STATUS_OVERLOADED && strstr(refusal.why, why));
+        break;
+    }
+    CHECK(begun == expected && io->arena.classes[0].lent_count == begun);
+    CHECK(lm_load_relaxed_u64(&upstream->in_flight_now) == begun && client.in_flight == begun);
+}
+
+/* A quarter, rounded up, is for models that this server runs itself, if there are any. */
+static void slots(void) {
+    begin(ADDRESSES);
+    upstream->in_flight = 1000;
+    begins(8, 0, 8, "");
+    begins(8, 1, 6, "as many of this server's slots");
+    begins(9, 3, 6, "as many of this server's slots");
+    begins(4, 1, 3, "as many of this server's slots");
+    begins(2, 1, 1, "as many of this server's slots");
+    begins(1, 1, 1, "");
+    upstream->in_flight = 5;
+    begins(8, 1, 5, "has 5 requests in flight already");
+}
+
 int main(void) {
     static struct lm_stats_block stats;
     io = calloc(1, sizeof *io);
@@ -130,6 +174,7 @@ int main(void) {
     choices();
     left_alone();
     share();
+    slots();
     free(io->upstream);
     free(upstream);
     free(shared);

@@ -400,6 +400,24 @@ def test_a_storm_of_resets(serve: Serve) -> None:
         server.wait_until_idle()
 
 
+def test_a_request_that_was_refused_alone(serve: Serve) -> None:
+    """It is sent again on the connection that refused it, which takes others still."""
+
+    def script(request: Request, peer: Peer) -> None:
+        assert isinstance(peer, Stream)
+        if len(up.requests) == 1:
+            peer.reset(7)  # REFUSED_STREAM
+        else:
+            peer.send(plain(b"{}"))
+
+    with upstream2(script) as up:
+        server = serve(settings2(up.url))
+        eventually(lambda: up.greeted >= 2, "its settings")
+        for _ in range(3):
+            assert ask(server.port, {"model": "chat"})[0] == 200
+        assert (len(up.requests), up.connections) == (4, 1)
+
+
 def test_it_goes_away_while_it_is_busy(serve: Serve) -> None:
     """Row 51. What it has looked at is answered; what it has not, and all that comes, goes to a new
     connection. No client sees anything of it."""
