@@ -128,9 +128,8 @@ static void two_in_flight(struct sim_plan *plan) {
     plan->in_flight_max = 2;
 }
 
-/* A call that finds all busy hears when to come again: in milliseconds, as gRPC has it. */
-static void busy(void) {
-    static struct talk two;
+/* Sends the call of an inference of one row. */
+static void infer(uint32_t stream) {
     uint8_t bytes[100];
     struct lm_pb_writer writer = {.at = bytes + 5, .end = bytes + sizeof bytes};
     lm_pb_put_bytes(&writer, 1, "tiny", 4);
@@ -142,17 +141,46 @@ static void busy(void) {
     lm_pb_put_bytes(&writer, 7, "0123456789abcdef", 16);
     bytes[0] = 0;
     lm_http2_put_u32(bytes + 1, (uint32_t)(writer.at - bytes - 5));
+    call(stream, INFER, 0);
+    say(LM_HTTP2_DATA, LM_HTTP2_END_STREAM, stream, bytes, (uint32_t)(writer.at - bytes));
+}
+
+/* A call that finds all busy hears when to come again: in milliseconds, as gRPC has it. */
+static void busy(void) {
+    static struct talk two;
     runtime_takes_ns = 100 * SIM_MS;
     talk_open(&two);
     talk_asks(&two, &(struct ask){.id = 1});
     talk_asks(&two, &(struct ask){.id = 2});
     pass(SIM_MS);
     greet();
-    call(1, INFER, 0);
-    say(LM_HTTP2_DATA, LM_HTTP2_END_STREAM, 1, bytes, (uint32_t)(writer.at - bytes));
+    infer(1);
     ends(1, "grpc-retry-pushback-ms: 1000;");
     (void)talk_gets(&two, 1, LM_STATUS_OK);
     (void)talk_gets(&two, 2, LM_STATUS_OK);
+    talk_close(&one);
+}
+
+static void idle_soon(struct sim_plan *plan) {
+    plan->idle_ms = 2000;
+}
+
+/* A connection is idle from its last answer on, however long that took. */
+static void idle_behind_answers(void) {
+    runtime_takes_ns = 5 * SIM_S;
+    greet();
+    for (uint32_t stream = 1; stream < 5; stream += 2) {
+        infer(stream);
+        pass(4900 * SIM_MS);
+        awaits(LM_HTTP2_HEADERS);
+        awaits(LM_HTTP2_DATA);
+        ends(stream, "grpc-status: 0;");
+        pass(1900 * SIM_MS);
+    }
+    awaits(LM_HTTP2_GOAWAY);
+    SIM_CHECK(lm_http2_get_u32(payload) == 3 && lm_http2_get_u32(payload + 4) == 0,
+              "the last stream is %u, the error %u", lm_http2_get_u32(payload),
+              lm_http2_get_u32(payload + 4));
     talk_close(&one);
 }
 
@@ -208,6 +236,7 @@ const struct rule rules_of_http2[] = {
     {"answers in turn", NULL, answers_in_turn},
     {"calls that end", NULL, calls_end},
     {"a call that finds all busy", two_in_flight, busy},
+    {"a connection that is idle", idle_soon, idle_behind_answers},
     {"the longest message of a call", NULL, longest_message},
     {"what a client cancels", NULL, resets},
 };

@@ -135,18 +135,20 @@ def test_more_waits_than_there_is_room_for(serve: Serve, tmp_path: Path) -> None
     server.wait_until_idle()
 
 
-def test_padding_is_credited(zoo: Server) -> None:
-    """A body of more padding than a window holds goes on all the same."""
+@pytest.mark.parametrize("size", [200, 16_000])
+def test_padding_is_credited(zoo: Server, size: int) -> None:
+    """A body of more padding than a window holds goes on all the same; of frames that are received
+    where they belong none of it is the body's."""
     fields, body = fields_of(web.infer("block", {"x": BLOCK}))
     with Http2(zoo.port) as link:
         stream = link.begin(fields)
-        for at in range(0, len(body), 200):
-            while link.state.local_flow_control_window(stream) < 500:
+        for at in range(0, len(body), size):
+            while link.state.local_flow_control_window(stream) < size + 300:
                 link.read()
-            last = at + 200 >= len(body)
-            link.state.send_data(stream, body[at : at + 200], end_stream=last, pad_length=255)
+            last = at + size >= len(body)
+            link.state.send_data(stream, body[at : at + size], end_stream=last, pad_length=255)
             link.flush()
-        assert len(body) // 200 * 256 > 2 * WINDOW_BYTES
+        assert size > 200 or len(body) // size * 256 > 2 * WINDOW_BYTES
         np.testing.assert_array_equal(link.wait([stream])[0].array("y"), 2 * BLOCK)
 
 
