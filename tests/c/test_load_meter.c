@@ -2,10 +2,12 @@
  * that ask at the same time make figures one after the other, and none from half of a sum. */
 #include <math.h>
 #include <pthread.h>
+#include <sodium.h>
 #include <string.h>
 
 #include "check.h"
 #include "parts/load_meter.h"
+#include "wire/protobuf.h"
 
 enum { THREADS = 4, ROUNDS = CHECK_UNDER_TSAN ? 20000 : 200000 };
 
@@ -76,6 +78,27 @@ static void lines(void) {
     CHECK(lm_load_form_find((struct lm_slice){NULL, 0}) == LM_LOAD_UNASKED);
 }
 
+/* The same as a message (ORCA's), in base64. */
+static void field(void) {
+    static const char name[] = "endpoint-load-metrics-bin";
+    const struct lm_load_figures figures = {.busy = 1.25, .answered = 800.5, .failed = 2};
+    uint8_t bytes[LM_LOAD_FIELD_BYTES], message[64];
+    double found[10] = {0};
+    size_t count = 0;
+    const size_t used = lm_load_write_field(&figures, bytes);
+    const size_t begin = 2 + sizeof name; /* behind the lengths of both */
+    CHECK(bytes[1] == sizeof name - 1 && memcmp(bytes + 2, name, sizeof name - 1) == 0);
+    CHECK(bytes[begin - 1] == used - begin);
+    CHECK(sodium_base642bin(message, sizeof message, (char *)bytes + begin, used - begin, NULL,
+                            &count, NULL, sodium_base64_VARIANT_ORIGINAL) == 0);
+    struct lm_pb_reader reader = lm_pb_reader(message, count);
+    for (struct lm_pb_field one; lm_pb_next(&reader, &one);) {
+        CHECK(one.number < 10 && one.type == LM_PB_FIXED64);
+        memcpy(&found[one.number], &one.value, sizeof *found);
+    }
+    CHECK(!reader.is_bad && found[6] == 800.5 && found[7] == 2 && found[9] == 1.25);
+}
+
 /* ---- threads ---- */
 
 static struct lm_load_meter shared;
@@ -112,6 +135,7 @@ static void by_threads(void) {
 int main(void) {
     by_hand();
     lines();
+    field();
     by_threads();
     return check_finish("test_load_meter");
 }
