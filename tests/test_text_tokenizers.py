@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import random
 import struct
@@ -285,6 +286,26 @@ def test_ids_are_the_wheels(tmp_path: Path, name: str) -> None:
             first, second = texts.one(), texts.one() if number % 5 == 0 else None
             found = wheel.encode(first, second)
             assert mine.encode(first, second, tokens_max=4096) == (found.ids, found.type_ids), first
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    ["isolated", "removed", "contiguous", "merged_with_previous", "merged_with_next"],
+)
+def test_matches_beside_each_other(tmp_path: Path, behaviour: str) -> None:
+    """Of tokens that would reach over the border of two pieces, in all short texts."""
+    merges = [(" ", " "), ("a", "a"), ("a", " "), (" ", "a")]
+    names = [*SPECIAL, " ", "a", *("".join(pair) for pair in merges)]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    wheel = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>"))
+    wheel.pre_tokenizer = P.Split(" ", behaviour)
+    wheel.add_special_tokens(SPECIAL)
+    wheel.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    with ours(wheel, tmp_path) as mine:
+        for length in range(1, 7):
+            for letters in itertools.product(" a", repeat=length):
+                text = "".join(letters)
+                assert mine.encode(text, tokens_max=64)[0] == wheel.encode(text).ids, text
 
 
 @pytest.mark.parametrize("name", ["xlm-roberta", "roberta", "modernbert", "llama-3", "mpnet"])
