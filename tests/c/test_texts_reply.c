@@ -1,6 +1,8 @@
 /* test_texts_reply.c: replies to requests of texts, to the letter, in as much memory as their
  * bounds say, which ends at unreadable pages. What models of texts answer is tested by
  * tests/e2e/models/test_e2e_texts.py. */
+#include <math.h>
+
 #include "check.h"
 #include "formats/http_route.h"
 #include "formats/texts_reply.h"
@@ -66,6 +68,10 @@ static void rankings(void) {
              "\"relevance_score\":1}],\"meta\":{\"api_version\":{\"version\":\"2\"},"
              "\"billed_units\":{\"search_units\":1}},\"usage\":{\"total_tokens\":4}}");
     replies(LM_ROUTE_RERANK_V2, 2, two, sizeof two - 1);
+    wish = (struct lm_texts_wish){.top = 2, .is_list = true}; /* what is no number comes last */
+    memcpy(values, (float[]){3, 1, NAN, 2}, 4 * sizeof *values);
+    snprintf(expected, sizeof expected, "[{\"index\":0,\"score\":3},{\"index\":3,\"score\":2}]");
+    replies(LM_ROUTE_RERANK, 4, NULL, 0);
 }
 
 /* More values than texts, and labels that double where they are escaped. */

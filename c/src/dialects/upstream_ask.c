@@ -14,6 +14,8 @@
 #include "flow/transport.h"
 #include "wire/http2_head.h"
 
+enum { GRPC_TIMEOUT_MAX = 99999999 /* eight digits */ };
+
 /* The path of a route, behind what the address's own path is. */
 static int write_path(const struct lm_request *request, char *out, size_t room) {
     static const char *const paths[LM_ROUTE_COUNT] = {[LM_ROUTE_CHAT] = "/v1/chat/completions",
@@ -35,9 +37,12 @@ static int write_path(const struct lm_request *request, char *out, size_t room) 
 static int write_wishes(const struct lm_io *io, const struct lm_request *request, char *out,
                         size_t room) {
     int used = 0;
-    if (request->is_timed && request->deadline_ns > io->now_ns)
-        used = snprintf(out, room, "Grpc-Timeout: %lluu\r\n",
-                        (unsigned long long)(request->deadline_ns - io->now_ns) / 1000);
+    if (request->is_timed && request->deadline_ns > io->now_ns) {
+        const unsigned long long us = (request->deadline_ns - io->now_ns) / 1000;
+        const bool is_long = us > GRPC_TIMEOUT_MAX;
+        used = snprintf(out, room, "Grpc-Timeout: %llu%c\r\n", is_long ? us / 1000 : us,
+                        is_long ? 'm' : 'u');
+    }
     if (request->wish.route == LM_ROUTE_INFER && request->body.json_bytes >= 0)
         used +=
             snprintf(out + used, room - (size_t)used, "Inference-Header-Content-Length: %lld\r\n",

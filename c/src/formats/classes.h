@@ -1,5 +1,5 @@
 /* classes.h: the largest values of an output and which they are, for replies that name classes.
- * C++, for oip_reply.cc and class_list.cc alone. No state: any thread. */
+ * C++, for oip_reply.cc, class_list.cc and texts_reply.cc alone. No state: any thread. */
 #ifndef LM_FORMATS_CLASSES_H
 #define LM_FORMATS_CLASSES_H
 
@@ -39,8 +39,9 @@ inline classes classes_of(const struct lm_oip_output &output, uint32_t requested
 /* Larger values first, of equal ones the first; NaN last. */
 template <typename number> struct ranks_before {
     const number *values;
+    size_t step = 1;
     bool operator()(uint32_t a, uint32_t b) const {
-        number x = values[a], y = values[b];
+        number x = values[a * step], y = values[b * step];
         if constexpr (std::is_floating_point_v<number>) {
             if (std::isnan(x) || std::isnan(y))
                 return std::isnan(x) == std::isnan(y) ? a < b : std::isnan(y);

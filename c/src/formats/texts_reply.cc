@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "formats/classes.h"
 #include "formats/json_writer.h"
 extern "C" {
 #include "formats/http_route.h"
@@ -164,13 +165,10 @@ void put_similarity(writing &a) {
 
 /* ---- scores ---- */
 
-/* So many places by their scores, the highest first; equal ones in their order. */
-void rank(uint32_t *ranking, uint32_t count, const float *scores, uint32_t step) {
+/* So many places by their scores. */
+void rank(uint32_t *ranking, uint32_t count, const float *scores, size_t step) {
     for (uint32_t i = 0; i < count; i++) ranking[i] = i;
-    std::sort(ranking, ranking + count, [=](uint32_t one, uint32_t other) {
-        const float a = scores[(size_t)one * step], b = scores[(size_t)other * step];
-        return a > b || (a == b && one < other);
-    });
+    std::sort(ranking, ranking + count, lm_classes::ranks_before<float>{scores, step});
 }
 
 void put_labels(writing &a, uint32_t row) {
