@@ -71,8 +71,8 @@ int lm_image_desk_extend(const struct lm_worker *worker, struct lm_model *model)
     const struct lm_image_desk *desk = worker->desk;
     const struct lm_image_plan *plan = &model->input_plan.image;
     if (!model->input_plan.has_images) return 0;
-    bool is_enough =
-        desk && desk->scratch >= model->picture_bytes && desk->whole_pixels >= plan->max_whole_pixels;
+    bool is_enough = desk && desk->scratch >= model->picture_bytes &&
+                     desk->whole_pixels >= plan->max_whole_pixels;
     if (is_enough) return 0;
     return open_desk(&model->desks[worker->index], plan->max_whole_pixels, model->picture_bytes);
 }
