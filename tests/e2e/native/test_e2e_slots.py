@@ -255,15 +255,22 @@ def test_who_waited_for_a_slot_may_then_use_it(serve: Serve, tmp_path: Path) -> 
     def act(client: int) -> None:
         pad = np.full(1 << 20, client, "<f4")
         data = wire.frame(np.array([SLOW_TRIPS * 6], "<i8").tobytes() + pad.tobytes(), id=client)
-        with server.connect() as connection:
-            # A network of 100 Mbit/s: 4 MiB take a third of a second, once they are let in.
-            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
-            for at in range(0, len(data), 1 << 16):
-                connection.send(data[at : at + (1 << 16)])
-                time.sleep(0.005)
-            reply = connection.reply()
-            assert (reply.status, reply.id) == (wire.OK, client)
-            assert reply.payload[-4:] == np.float32(client).tobytes()
+        # A machine so busy that this thread has no quarter of a second makes its client one that
+        # does not move, and is cut off. Again and again would be another thing.
+        for _ in range(3):
+            with suppress(ConnectionError, wire.Closed), server.connect() as connection:
+                # A network of 100 Mbit/s: 4 MiB take a third of a second, once they are let in.
+                connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+                for at in range(0, len(data), 1 << 16):
+                    connection.send(data[at : at + (1 << 16)])
+                    time.sleep(0.005)
+                reply = connection.reply()
+                if reply.status != wire.OK and "too slowly" in reply.text:
+                    continue
+                assert (reply.status, reply.id) == (wire.OK, client)
+                assert reply.payload[-4:] == np.float32(client).tobytes()
+                return
+        raise AssertionError(f"client {client} was cut off three times")
 
     clients(8, act)
     assert server.figures().io["slot_waits"] > 0, "the test did not fill the slots"
