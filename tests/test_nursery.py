@@ -74,7 +74,7 @@ def test_checks_are_forked_one_after_the_other(module: str) -> None:
         ("three", 3, b'{"reason": null, "notes": ["forked"]}\n', b"to standard error\n"),
     ):
         with files(f'"{what}"'.encode()) as told:
-            check = nursery.begin(told)
+            check = nursery.begin(told, False)
             assert end_of(check) == status
             found = told.read()
             assert found[0] == said
@@ -88,12 +88,12 @@ def test_checks_are_forked_one_after_the_other(module: str) -> None:
 def test_a_check_is_killed_alone(module: str) -> None:
     nursery = Nursery(module, False)
     with files(b'"hang"') as told:
-        check = nursery.begin(told)
+        check = nursery.begin(told, False)
         check.kill()  # perhaps before it is forked
         assert end_of(check) == -signal.SIGKILL
         check.kill()  # when it has ended: not the next one
     with files(b'"good"') as told:
-        assert end_of(nursery.begin(told)) == 0
+        assert end_of(nursery.begin(told, False)) == 0
     nursery.close()
 
 
@@ -101,7 +101,7 @@ def test_it_ends_with_whoever_started_it(module: str) -> None:
     """As after the server was killed: the check goes, too."""
     nursery = Nursery(module, False)
     with files(b'"hang"') as told:
-        check = nursery.begin(told)
+        check = nursery.begin(told, False)
         while check.pid == nursery._process.pid:  # type: ignore[union-attr]
             check.wait(0.01)
         assert nursery._socket is not None
@@ -138,8 +138,7 @@ FORKS = """
     assert state("comm") == "lumen-nursery"
     assert len(os.listdir(f"/proc/{first}/fd")) == 4  # three that lead nowhere, and the line
     assert os.sched_getscheduler(first) == os.SCHED_OTHER
-    preparer.start()
-    assert note("true") == ["forked"]
+    assert note("true") == ["forked"]  # it was made warm for the first gentle one
     assert os.sched_getscheduler(first) == os.SCHED_IDLE
     assert note("false") == ["alone"]  # it cannot step up again
     preparer.start()

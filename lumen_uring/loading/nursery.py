@@ -72,9 +72,11 @@ class Nursery:
     def fork(self) -> None:
         """Makes the process of this one, unless another thread runs here, or there is none to be
         had: then it is started when it is needed. It is not warm yet, nor gentle."""
-        if len(os.listdir("/proc/self/task")) > 1:  # of libraries, too: what they hold stays held
-            return
         with suppress(OSError), self._lock:
+            if (
+                len(os.listdir("/proc/self/task")) > 1
+            ):  # of libraries, too: what they hold stays held
+                return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             parent = os.getpid()
             with theirs:
@@ -123,16 +125,17 @@ class Nursery:
         """Whether its checks can have this priority: before it is warm they can have either."""
         return self.is_gentle == is_gentle or (self._socket is not None and not self._is_warm)
 
-    def begin(self, told: Files) -> Forked:
+    def begin(self, told: Files, is_gentle: bool) -> Forked:
         """Begins a check.
 
         Args:
             told: its files.
+            is_gentle: its priority, which this nursery has.
 
         Raises:
             OSError: there is no nursery.
         """
-        if self._socket is None:
+        if self._socket is None or is_gentle:
             self.start()
         with self._lock:
             if self._socket is None or self._process is None:

@@ -167,7 +167,7 @@ class Preparer:
         if nursery is not None and nursery.has_priority_of(gentle):
             try:
                 with files(spec) as told:
-                    check = self._begin(lambda: nursery.begin(told), is_over)
+                    check = self._begin(lambda: nursery.begin(told, gentle), is_over)
                     return self._until_it_ends(check, gentle, limit_s), *told.read()
             except OSError:
                 nursery.close()  # it has ended, or cannot be spoken to: the check starts alone
