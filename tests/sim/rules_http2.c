@@ -202,6 +202,26 @@ static void longest_message(void) {
     talk_close(&one);
 }
 
+/* Padding takes of a stream's window, and comes back: who sends a byte and 255 of it each time is
+ * told that there is room again before there is none. */
+static void padding_comes_back(void) {
+    enum { PADDED = 1 + 1 + 255, FRAMES = LM_HTTP2_STREAM_WINDOW / PADDED - 1 };
+    static const uint8_t padded[PADDED] = {255};
+    uint8_t prefix[5] = {0};
+    greet();
+    lm_http2_put_u32(prefix + 1, FRAMES + 100);
+    call(1, INFER, 0);
+    say(LM_HTTP2_DATA, 0, 1, prefix, sizeof prefix);
+    for (uint32_t n = 0; n < FRAMES; n++) {
+        say(LM_HTTP2_DATA, LM_HTTP2_PADDED, 1, padded, sizeof padded);
+        pass(SIM_MS);
+    }
+    do awaits(LM_HTTP2_WINDOW_UPDATE);
+    while (frame.stream == 0); /* as a connection begins */
+    SIM_CHECK(lm_http2_get_u32(payload) >= PADDED, "%u bytes", lm_http2_get_u32(payload));
+    talk_close(&one);
+}
+
 /* ---- what a client cancels ---- */
 
 /* All calls that it may have, twice in a second, however often: one more is one too many. */
@@ -238,6 +258,7 @@ const struct rule rules_of_http2[] = {
     {"a call that finds all busy", two_in_flight, busy},
     {"a connection that is idle", idle_soon, idle_behind_answers},
     {"the longest message of a call", NULL, longest_message},
+    {"padding comes back", NULL, padding_comes_back},
     {"what a client cancels", NULL, resets},
 };
 const size_t rules_of_http2_count = sizeof rules_of_http2 / sizeof rules_of_http2[0];
