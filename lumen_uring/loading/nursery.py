@@ -73,9 +73,8 @@ class Nursery:
         """Makes the process of this one, unless another thread runs here, or there is none to be
         had: then it is started when it is needed. It is not warm yet, nor gentle."""
         with suppress(OSError), self._lock:
-            if (
-                len(os.listdir("/proc/self/task")) > 1
-            ):  # of libraries, too: what they hold stays held
+            # A lock that another thread holds, a library's too, would stay locked in the process.
+            if len(os.listdir("/proc/self/task")) > 1:
                 return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             parent = os.getpid()
@@ -87,7 +86,7 @@ class Nursery:
                     raise
                 if pid == 0:
                     _become_nursery(theirs, self._module, parent)
-            self._process, self._socket, self._is_warm = _Fork(pid), ours, False
+            self._process, self._socket, self._is_warm = _ForkedNursery(pid), ours, False
 
     def start(self) -> None:
         """Starts the process, unless it runs, has it get warm, and does not wait for that.
@@ -155,8 +154,8 @@ class Nursery:
                 self._socket = None
 
 
-class _Fork:
-    """A process that was forked, as _Process has it."""
+class _ForkedNursery:
+    """The nursery's process where it was forked, as _Process has it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -216,7 +215,7 @@ class Forked:
 def _become_nursery(line: socket.socket, module: str, parent: int) -> NoReturn:
     """Makes a nursery of a process that was forked: nothing of the server's is open in it."""
     try:
-        gc.freeze()  # what is the server's is looked at no more: it stays shared
+        gc.freeze()  # a collection here would write to the server's pages, which are shared so far
         Path("/proc/self/comm").write_text("lumen-nursery", "ascii")
         end_with_parent()
         if os.getppid() != parent:
@@ -238,7 +237,7 @@ def _keep_open(line: socket.socket) -> None:
             os.close(nowhere)
     os.closerange(3, line.fileno())
     os.closerange(line.fileno() + 1, max(map(int, os.listdir("/proc/self/fd"))) + 1)
-    # The server's may be None, or hold what is not written yet.
+    # Those of the server may be None, or hold text that is not written yet.
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 -- until the end
         for number, mode in ((0, "r"), (1, "w"), (2, "w"))

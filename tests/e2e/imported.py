@@ -17,6 +17,6 @@ from lumen_uring.loading import inspection, prepare
 from lumen_uring.ring import library, onnxruntime_path
 from lumen_uring.serving import server
 
-# Loaded alone: each has its own set-up from the first call on.
+# They are loaded, and nothing of them is called: each server sets them up by itself.
 LIBRARIES = [ctypes.CDLL(str(path)) for path in (onnxruntime_path.find(), library.find())]
 assert len(os.listdir("/proc/self/task")) == 1

@@ -125,7 +125,7 @@ static void one_asks_for_a_descriptor(struct sim_plan *plan) {
     sim_limits.unparking_max = 1;
 }
 
-/* Who speaks without a descriptor holds a buffer until it has one: so many may. */
+/* A client that sends while it is parked holds a buffer until it has a descriptor: one may here. */
 static void too_many_ask_for_a_descriptor(void) {
     static struct talk busy;
     const uint8_t ping[LM_NATIVE_REQUEST_BYTES] = "LMN1\2";

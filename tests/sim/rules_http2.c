@@ -113,7 +113,7 @@ static void ends(uint32_t stream, const char *expected) {
     SIM_CHECK(strstr(said, expected), "expected '%s' in: %s", expected, said);
 }
 
-/* Those that have ended do not count among a connection's calls of many messages. */
+/* Calls of many messages that have ended do not count among those of their connection. */
 static void calls_end(void) {
     enum { CALLS = 40 };
     greet();

@@ -25,7 +25,7 @@ int lumen_take_spans(lumen_server *server, lumen_span *spans, uint32_t most, uin
     struct lm_span_store *store = &server->spans;
     if (!store->spans) return lm_error(LUMEN_E_STATE, "no traces are recorded (lumen_set_traces)");
     pthread_mutex_lock(&server->control);
-    /* The threads that have ended may have left what nobody has looked at. */
+    /* The threads that have ended may have left rows that are not taken yet. */
     if (server->state == SERVER_ENDED) lm_telemetry_close(&server->telemetry);
     pthread_mutex_unlock(&server->control);
     *count_out = lm_span_store_take(store, spans, most, lost_out);

@@ -470,7 +470,7 @@ def test_who_reads_nothing_is_not_read_either(zoo: Server) -> None:
 
 def test_a_head_in_pieces_gives_its_place_to_others(serve: Serve, tmp_path: Any) -> None:
     """Row 48: heads in pieces are put together in places of which there are so many, for both
-    versions of HTTP. The one that has taken the longest goes; time alone lets none go here."""
+    versions of HTTP. The one that has taken the longest goes; no timeout ends one here."""
     settings = zoo_settings(tmp_path)
     settings["server"] |= {"header_timeout_ms": 0}  # type: ignore[operator]
     port = serve(settings).port

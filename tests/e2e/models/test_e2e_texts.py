@@ -389,7 +389,7 @@ def test_a_key_has_a_rate_of_tokens(models: Path, cache: Path, tmp_path: Path) -
             np.testing.assert_array_equal(client.infer("double", {"x": x}).outputs["y"], x + x)
         with Client("127.0.0.1", server.port, token="token-of-b") as client:
             client.infer("mean", {"text": texts})
-        # What comes to nothing costs nothing, whatever the request before it has cost.
+        # A request that fails costs no tokens, whatever the request before it has cost.
         inputs: tuple[list[str], ...] = (["a cat"], [], [], ["a cat"], [], ["a cat"])
         codes = []
         for given in inputs:
