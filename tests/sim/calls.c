@@ -128,6 +128,15 @@ int sim_cond_broadcast(pthread_cond_t *condition) {
     return 0;
 }
 
+/* A queue refuses a push while a worker stands in the middle of a pop, for which its own code has
+ * no pause here. The linker puts these names in. */
+bool __real_lm_queue_push(struct lm_queue *queue, uint32_t value);
+bool __wrap_lm_queue_push(struct lm_queue *queue, uint32_t value);
+
+bool __wrap_lm_queue_push(struct lm_queue *queue, uint32_t value) {
+    return !sim_one_in(sim_plan.full_one_in) && __real_lm_queue_push(queue, value);
+}
+
 int lm_thread_pin(int32_t cpu) {
     (void)cpu;
     return 0;

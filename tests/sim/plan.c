@@ -79,6 +79,7 @@ static void draw_faults(struct sim_plan *plan) {
     plan->fatal_one_in = PICK(0, 0, 0, 300, 60);
     plan->blip_one_in = PICK(0, 0, 60, 12);
     plan->late_one_in = PICK(0, 0, 50, 8);
+    plan->full_one_in = PICK(0, 0, 0, 20, 3);
     bool early = sim_one_in(4);
     plan->drain_at_ns = early ? sim_now_ns + sim_between(1, 30 * SIM_MS) : UINT64_MAX;
     plan->drain_ns = PICK(0, 5, 300, 2000) * SIM_MS;
@@ -98,28 +99,29 @@ void sim_plan_draw(void) {
 
 void sim_plan_print(FILE *file) {
     const struct sim_plan *plan = &sim_plan;
-    fprintf(file,
-            "plan: queue %s, %u I/O threads%s, %u workers%s, idle %u, allocator %u, overload %u\n"
-            "      %u clients, %u connections, %u buffers, %u descriptors, %u completions, sockets "
-            "of %u\n"
-            "      blocks %u, pipeline %u, waiters %u, linger %u, in flight %u, rate %.0f, timeout "
-            "%llu us\n"
-            "      header %u ms, reply %u, idle %u, hang %u, body %u bytes/s, per address %u, "
-            "unparked %u, shares %u\n"
-            "      fatal 1/%u, blips 1/%u, late 1/%u, switches 1/%u, runs up to %llu us, batch %u "
-            "in %llu us, drain at %lld us for %llu us, cache of %u\n",
-            lm_queue_name(plan->queue_type), plan->io_count, plan->own ? " that run models" : "",
-            plan->worker_count, plan->two_nodes ? " of two nodes" : "", plan->idle,
-            plan->allocator_type, plan->overload, plan->clients, plan->connections,
-            plan->header_buffers, plan->descriptors, plan->completions, plan->socket_bytes,
-            sim_limits.http_blocks, sim_limits.pipeline_max, sim_limits.slot_waiters_max,
-            sim_limits.linger_bytes_max, plan->in_flight_max, plan->rate,
-            (unsigned long long)plan->default_timeout_ns / 1000, plan->header_ms, plan->reply_ms,
-            plan->idle_ms, plan->hang_ms, plan->body_bytes_per_s, plan->per_address,
-            plan->unparked_max, plan->io_shares_cores, plan->fatal_one_in, plan->blip_one_in,
-            plan->late_one_in, plan->switch_one_in, (unsigned long long)plan->run_ns_max / 1000,
-            plan->batch_size, (unsigned long long)plan->batch_delay_ns / 1000,
-            plan->drain_at_ns == UINT64_MAX ? -1
-                                            : (long long)(plan->drain_at_ns - 1000 * SIM_S) / 1000,
-            (unsigned long long)plan->drain_ns / 1000, plan->cache_bytes);
+    fprintf(
+        file,
+        "plan: queue %s, %u I/O threads%s, %u workers%s, idle %u, allocator %u, overload %u\n"
+        "      %u clients, %u connections, %u buffers, %u descriptors, %u completions, sockets "
+        "of %u\n"
+        "      blocks %u, pipeline %u, waiters %u, linger %u, in flight %u, rate %.0f, timeout "
+        "%llu us\n"
+        "      header %u ms, reply %u, idle %u, hang %u, body %u bytes/s, per address %u, "
+        "unparked %u, shares %u\n"
+        "      fatal 1/%u, blips 1/%u, late 1/%u, full 1/%u, switches 1/%u, runs up to %llu us, "
+        "batch %u "
+        "in %llu us, drain at %lld us for %llu us, cache of %u\n",
+        lm_queue_name(plan->queue_type), plan->io_count, plan->own ? " that run models" : "",
+        plan->worker_count, plan->two_nodes ? " of two nodes" : "", plan->idle,
+        plan->allocator_type, plan->overload, plan->clients, plan->connections,
+        plan->header_buffers, plan->descriptors, plan->completions, plan->socket_bytes,
+        sim_limits.http_blocks, sim_limits.pipeline_max, sim_limits.slot_waiters_max,
+        sim_limits.linger_bytes_max, plan->in_flight_max, plan->rate,
+        (unsigned long long)plan->default_timeout_ns / 1000, plan->header_ms, plan->reply_ms,
+        plan->idle_ms, plan->hang_ms, plan->body_bytes_per_s, plan->per_address, plan->unparked_max,
+        plan->io_shares_cores, plan->fatal_one_in, plan->blip_one_in, plan->late_one_in,
+        plan->full_one_in, plan->switch_one_in, (unsigned long long)plan->run_ns_max / 1000,
+        plan->batch_size, (unsigned long long)plan->batch_delay_ns / 1000,
+        plan->drain_at_ns == UINT64_MAX ? -1 : (long long)(plan->drain_at_ns - 1000 * SIM_S) / 1000,
+        (unsigned long long)plan->drain_ns / 1000, plan->cache_bytes);
 }

@@ -146,6 +146,20 @@ static void too_many_ask_for_a_descriptor(void) {
     (void)talk_gets(&one, 0, LM_STATUS_OK);
 }
 
+/* What the workers' queue refuses is offered again while another thread may stand in a pop, not at
+ * some later look. */
+static void a_refused_push(void) {
+    talk_open(&one);
+    uint64_t asked_ns = sim_now_ns;
+    sim_plan.full_one_in = 1;
+    talk_asks(&one, &(struct ask){.id = 1});
+    pass(2 * SIM_MS);
+    SIM_CHECK(WORKER_WORD(runs) == 0, "it was pushed");
+    sim_plan.full_one_in = 0;
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    near_ns("the answer", sim_now_ns - asked_ns, 2 * SIM_MS + LM_STUCK_TICK_NS, LM_STUCK_TICK_NS);
+}
+
 const struct rule rules_of_bounds[] = {
     {"the age of a connection", ten_seconds_old, the_age_of_a_connection},
     {"a refused body that comes slowly", larger_sockets, a_refused_body_that_comes_slowly},
@@ -153,5 +167,6 @@ const struct rule rules_of_bounds[] = {
     {"two deadlines", NULL, two_deadlines},
     {"too many wait in part", small_sockets, too_many_wait_in_part},
     {"too many ask for a descriptor", one_asks_for_a_descriptor, too_many_ask_for_a_descriptor},
+    {"a refused push", NULL, a_refused_push},
 };
 const size_t rules_of_bounds_count = sizeof rules_of_bounds / sizeof rules_of_bounds[0];

@@ -74,6 +74,7 @@ struct sim_plan {
     uint32_t fatal_one_in;  /* operations that fail for good; 0: none */
     uint32_t blip_one_in;   /* EINTR, EAGAIN, ENOBUFS, short: to be tried again */
     uint32_t late_one_in;   /* completions that take long */
+    uint32_t full_one_in;   /* pushes that the workers' queue refuses */
     uint32_t switch_one_in; /* calls in which another thread gets a turn */
     uint64_t run_ns_max;    /* a model's Run */
     uint64_t default_timeout_ns;
