@@ -14,6 +14,8 @@
 #include "base/topology.h"
 #include "engine/engine.h"
 #include "engine/team.h"
+#include "models/binding.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/runner.h"
 

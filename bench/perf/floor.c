@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "base/native_codec.h"
 #include "base/topology.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "onnx/run_arena.h"
 

@@ -26,6 +26,8 @@
 #include "base/error.h"
 #include "base/native_codec.h"
 #include "base/topology.h"
+#include "models/binding.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/runner.h"
 

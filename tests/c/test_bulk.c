@@ -2,6 +2,7 @@
  * there were places for them, and with none the worker keeps it. What the threads answer is tested
  * by tests/e2e/models/test_e2e_texts.py. */
 #include "check.h"
+#include "models/layout.h"
 #include "models/text_model.h"
 #include "work/bulk.h"
 

@@ -9,6 +9,8 @@
 #include "base/native_codec.h"
 #include "check.h"
 #include "formats/text_slots.h"
+#include "models/binding.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/runner.h"
 

@@ -4,8 +4,11 @@
 #include "base/error.h"
 #include "base/native_codec.h"
 #include "formats/text_slots.h"
+#include "models/binding.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/runner.h"
+#include "models/sizes.h"
 #include "onnx_graph.h"
 
 static struct lm_ort ort;

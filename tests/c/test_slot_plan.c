@@ -6,6 +6,7 @@
 #include "check.h"
 #include "flow/slot_plan.h"
 #include "formats/text_slots.h"
+#include "models/layout.h"
 
 enum { MODELS = 64, MANY = 2000 };
 static struct lm_model models[MANY];

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/native_codec.h"
 #include "formats/text_slots.h"
+#include "models/binding.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/runner.h"
 #include "models/strings.h"

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/text_model.h"
 #include "onnx_graph.h"

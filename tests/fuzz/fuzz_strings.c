@@ -1,6 +1,7 @@
 /* fuzz_strings.c: any bytes as a body of strings and numbers. The first byte says how many rows,
  * and whether the body is one piece or comes input by input. */
 #include "fuzz.h"
+#include "models/layout.h"
 #include "models/strings.h"
 
 static struct lm_tensor inputs[3];

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "models/sizes.h"
 #include "work/encoding.h"
 
 /* A raw binary request of a string: it is the body, without a length. */

@@ -3,6 +3,8 @@
 
 #include "base/status.h"
 #include "formats/text_slots.h"
+#include "models/layout.h"
+#include "models/sizes.h"
 #include "wire/inflate.h"
 
 enum { CODED_CHUNKS_SHARE = 8 };

@@ -16,6 +16,7 @@
 #include "flow/slots.h"
 #include "flow/submit.h"
 #include "flow/tls.h"
+#include "models/layout.h"
 #include "work/region_tensors.h"
 
 static const char unknown_key[] =

@@ -5,6 +5,7 @@
 #define LM_DIALECTS_NATIVE_CHECK_H
 
 #include "flow/state.h"
+#include "models/layout.h"
 #include "work/encoding.h"
 
 static inline uint32_t lm_native_credential_bytes(uint16_t flags) {

@@ -11,6 +11,7 @@
 #include "flow/reply.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
+#include "models/layout.h"
 
 /* ---- what a request is ---- */
 

@@ -2,6 +2,7 @@
 #include "flow/estimate.h"
 
 #include "flow/io_model.h"
+#include "models/sizes.h"
 
 enum {
     COST_SHIFT = 4,       /* a new measurement counts a sixteenth, */

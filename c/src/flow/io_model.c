@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "models/binding.h"
+#include "models/sizes.h"
 
 static size_t tensor_count(const struct lm_model *model) {
     return (size_t)model->input_count + model->output_count;

@@ -6,6 +6,7 @@
 #define LM_FLOW_IO_MODEL_H
 
 #include "flow/state.h"
+#include "models/binding.h"
 
 /* The estimated worker time of one model, encoding and class of sizes; see estimate.h. */
 struct lm_cost {

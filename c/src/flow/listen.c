@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "flow/accept.h"
+#include "models/layout.h"
+#include "models/sizes.h"
 
 /* With several I/O threads each has a listener on the port; the first makes sure of it. */
 enum port_sharing { PORT_ALONE, PORT_FIRST, PORT_NEXT };

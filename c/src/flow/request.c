@@ -1,5 +1,6 @@
 /* request.c: see request.h. */
 #include "flow/request.h"
+#include "models/layout.h"
 
 /* Takes room for `count` elements of `size` bytes; NULL memory: it is only counted. */
 static void *take(uint8_t *memory, size_t *used, size_t count, size_t size) {

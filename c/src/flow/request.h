@@ -14,6 +14,7 @@
 #include "flow/bulk.h"
 #include "flow/shadow_jobs.h"
 #include "formats/oip_request.h"
+#include "models/layout.h"
 #include "models/runner.h"
 #include "parts/budgets.h"
 #include "parts/keyed_hash.h"

@@ -18,6 +18,8 @@
 #include "base/error.h"
 #include "base/native_codec.h"
 #include "formats/text_slots.h"
+#include "models/layout.h"
+#include "models/sizes.h"
 
 struct wanted {
     size_t slot_bytes;

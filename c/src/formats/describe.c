@@ -7,8 +7,12 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "formats/sequences_text.h"
+#include "models/experts_rule.h"
+#include "models/layout.h"
 #include "models/native_engine.h"
 #include "models/run_place.h"
+#include "models/sizes.h"
+#include "models/steps.h"
 
 /* The names and sizes of a shape in which more than the rows may be free. */
 static void write_dims(FILE *out, const struct lm_model *model, const struct lm_tensor *tensor) {

@@ -10,6 +10,8 @@
 #include "base/json_text.h"
 #include "base/native_codec.h"
 #include "formats/texts_kinds.h"
+#include "models/layout.h"
+#include "models/sizes.h"
 
 __asm__(".pushsection .rodata\n"
         "lm_page: .incbin \"formats/page.html\"\n"

@@ -20,6 +20,7 @@ extern "C" {
 #include "base/json_text.h"
 #include "formats/oip_find.h"
 #include "formats/oip_request.h"
+#include "models/sizes.h"
 }
 #include "formats/json_dom.h"
 #include "formats/rows_text.h"

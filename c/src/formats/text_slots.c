@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "formats/rows_reply.h"
+#include "models/layout.h"
+#include "models/sizes.h"
 #include "parts/upstreams.h"
 
 enum {

@@ -27,14 +27,4 @@ static inline bool lm_experts_cascade(const struct lm_experts *experts) {
     return experts->count > 0 && experts->feature >= LUMEN_FEATURE_PROBABILITY;
 }
 
-/* Makes `model` a virtual one of `models`, of which there are `count`: with the tensors, sizes and
- * pictures of the last expert. Returns 0, or LUMEN_E_* where an expert or the rule does not fit. */
-int lm_experts_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,
-                    const lumen_experts_config *config);
-
-/* The setting's word for a feature. */
-const char *lm_feature_name(enum lumen_feature feature);
-/* The name of what the rule looks at; NULL: of nothing that has one. */
-const char *lm_experts_tensor(const struct lm_model *model);
-
 #endif

@@ -37,3 +37,23 @@ bool lm_experts_is_sure(const struct lm_model *model, uint32_t expert, const str
     }
     return sure;
 }
+
+static const char *const feature_names[] = {
+    [LUMEN_FEATURE_VARIANCE] = "variance", [LUMEN_FEATURE_MEAN] = "mean",
+    [LUMEN_FEATURE_NORM] = "norm",         [LUMEN_FEATURE_EDGES] = "edges",
+    [LUMEN_FEATURE_PIXELS] = "pixels",     [LUMEN_FEATURE_LENGTH] = "length",
+    [LUMEN_FEATURE_SIZE] = "size",         [LUMEN_FEATURE_PROBABILITY] = "probability",
+    [LUMEN_FEATURE_SOFTMAX] = "softmax",   [LUMEN_FEATURE_MARGIN] = "margin"};
+
+const char *lm_feature_name(enum lumen_feature feature) {
+    return feature_names[feature];
+}
+
+const char *lm_experts_tensor(const struct lm_model *model) {
+    const struct lm_experts *experts = &model->experts;
+    if (experts->feature == LUMEN_FEATURE_PIXELS) return NULL;
+    if (lm_experts_cascade(experts)) return model->outputs[experts->at].name;
+    if (experts->feature != LUMEN_FEATURE_SIZE) return model->inputs[experts->at].name;
+    if (experts->at < model->free_count) return model->free_dims[experts->at].name;
+    return model->rows_name[0] ? model->rows_name : "rows";
+}

@@ -17,4 +17,9 @@ uint32_t lm_experts_by_values(const struct lm_model *model, const struct lm_size
 bool lm_experts_is_sure(const struct lm_model *model, uint32_t expert, const struct lm_sizes *sizes,
                         const void *output);
 
+/* The setting's word for a feature. */
+const char *lm_feature_name(enum lumen_feature feature);
+/* The name of what the rule looks at; NULL: of nothing that has one. */
+const char *lm_experts_tensor(const struct lm_model *model);
+
 #endif

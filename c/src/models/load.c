@@ -1,17 +1,19 @@
-/* load.c: opens a model, with a session per worker, and refuses what cannot be served with
- * the reason. Control thread, before the server starts; see model.h. */
+/* load.c: see load.h. A session per worker, and the reason where a model cannot be served. */
+#include "models/load.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/atomics.h"
 #include "base/error.h"
-#include "models/model.h"
+#include "models/experts_open.h"
 #include "models/native_engine.h"
 #include "models/process.h"
 #include "models/reshape.h"
 #include "models/rules.h"
 #include "models/sequences_open.h"
+#include "models/sizes.h"
 #include "models/steps_plan.h"
 #include "models/text_model.h"
 #include "models/virtual.h"

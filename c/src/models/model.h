@@ -19,14 +19,13 @@
 #include "models/experts.h"
 #include "models/input_plan.h"
 #include "models/labels.h"
-#include "models/layout.h"
-#include "models/steps.h"
 #include "models/wide.h"
 #include "onnx/ort.h"
 #include "onnx/tensor.h"
 #include "parts/arena.h"
 
 struct lm_sequences;
+struct lm_steps;
 struct lm_text_model;
 struct lm_warmups;
 
@@ -133,117 +132,14 @@ static inline bool lm_model_is_elsewhere(const struct lm_model *model) {
     return model->upstream > 0;
 }
 
-/* No tensor has a place. */
-static inline void lm_layout_clear(struct lm_layout *layout, const struct lm_model *model) {
-    layout->raw = NULL;
-    layout->raw_bytes = 0;
-    for (uint32_t i = 0; i < model->input_count; i++) {
-        layout->inputs[i] = NULL;
-        layout->string_bytes[i] = 0;
-    }
-    for (uint32_t o = 0; o < model->output_count; o++) layout->outputs[o] = NULL;
-}
-
-int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
-                  const lumen_model_config *config, uint32_t index, uint32_t session_count);
-/* One that an upstream serves: it has a name, and neither tensors nor sessions. */
-int lm_model_open_elsewhere(struct lm_model *model, const lumen_model_config *config,
-                            uint32_t index);
-void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
 /* Whether a request that was read for one can be given to the other. */
 bool lm_model_is_like(const struct lm_model *model, const struct lm_model *other);
 /* Memory for so many tensors and their names. Returns 0 or LUMEN_E_NOMEM. */
 int lm_model_hold_tensors(struct lm_model *model, uint32_t inputs, uint32_t outputs);
 void lm_model_drop_tensors(struct lm_model *model);
-/* Worker `index` of that node gets a session, or another. Returns 0 or LUMEN_E_ORT. */
-int lm_model_open_session(struct lm_model *model, const struct lm_ort *ort, uint32_t node,
-                          uint32_t index);
-/* Unless it is the first one's. */
-void lm_model_close_session(struct lm_model *model, const struct lm_ort *ort, uint32_t index);
-/* models/signature.c: its tensors, as its first session has them, and as the file of this path
- * tells what the session does not. Returns 0 or LUMEN_E_*. */
-int lm_model_read_signature(struct lm_model *model, const struct lm_ort *ort, const char *path);
-/* Corrects what the graph says of its outputs by what they are in two requests of other sizes. */
-void lm_model_try_sizes(struct lm_model *model, const struct lm_ort *ort);
-/* The ns of a Run of one row of the smallest sizes, on zeros: the best of a few; 0: it fails. */
-uint64_t lm_model_time_run(const struct lm_model *model, const struct lm_ort *ort);
-
-/* models/pictures.c. Returns 0, or LUMEN_E_* where a setting for files of pictures does not fit. */
-int lm_model_plan_pictures(struct lm_model *model, const lumen_model_config *config);
-
-/* models/text_open.c. The graph's tensors give way to those of texts. Returns 0 or LUMEN_E_*. */
-int lm_model_open_text(struct lm_model *model, const struct lm_ort *ort,
-                       const lumen_text_config *config);
-
-/* models/sizes.c. Gives every free dimension its largest size, and the rows: those of the
- * configuration, and defaults for the others. Returns 0, or LUMEN_E_* for a name of none. */
-int lm_model_limit_sizes(struct lm_model *model, const lumen_model_config *config);
-/* The index of the free dimension of that name; free_count: there is none. */
-uint32_t lm_model_find_free(const struct lm_model *model, const char *name);
-/* So many rows of the largest shape, and of the smallest. An input of any rank is a list. */
-struct lm_sizes lm_model_largest(const struct lm_model *model, uint32_t rows);
-struct lm_sizes lm_model_smallest(const struct lm_model *model, uint32_t rows);
-/* Elements of all inputs in one row of these sizes; at least 1. */
-uint64_t lm_model_row_elements(const struct lm_model *model, const struct lm_sizes *sizes);
-
-/* The sizes of a row whose one input has so many bytes; false: they do not follow from that. */
-bool lm_model_row_of_bytes(const struct lm_model *model, uint64_t bytes,
-                           struct lm_sizes *sizes_out);
-/* A request's payload in bytes, without credential and shape block; false when it overflows. */
-bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding,
-                            const struct lm_sizes *sizes, size_t *bytes_out);
-/* The slot a request of these sizes needs, whatever its encoding; false when it overflows. */
-bool lm_model_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
-                         size_t *bytes_out);
-/* The same of one that any of so many requests fits into, but for strings. */
-bool lm_model_slot_bytes_of(const struct lm_model *model, const struct lm_sizes *sizes,
-                            uint32_t count, size_t *bytes_out);
-/* The same where its strings have so many bytes in all, lengths included. */
-bool lm_model_slot_bytes_with(const struct lm_model *model, const struct lm_sizes *sizes,
-                              size_t string_bytes, size_t *bytes_out);
-/* Bytes of the slot for outputs that have no place before a Run: strings, and unknown shapes. By
- * default strings may be as long as those that came. */
-bool lm_model_loose_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
-                          size_t string_bytes, size_t *bytes_out);
-/* Of those, of an output whose shape only the Run tells; of any rank, as many as all inputs. */
-size_t lm_model_unknown_bytes(const struct lm_model *model, const struct lm_tensor *output,
-                              const struct lm_sizes *sizes);
-/* How many times the strings of a request take their bytes in a reply that may repeat them. */
-static inline uint32_t lm_model_echoes(const struct lm_model *model) {
-    return model->string_inputs > 0 && model->string_outputs > 0 && model->output_bytes_are_default;
-}
-/* The bytes that are planned for an output of strings. */
-bool lm_model_string_output_bytes(const struct lm_model *model, const struct lm_tensor *output,
-                                  const struct lm_sizes *sizes, size_t *bytes_out);
-/* Of the shapes of the inputs in the native protocol; rank is what they have of `free`. */
-uint32_t lm_model_shape_block_bytes(const struct lm_model *model,
-                                    const uint32_t free[LM_FREE_DIMS_MAX]);
-/* Allocates a request's tensors in an empty slot that is large enough. */
-void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
-                     const struct lm_sizes *sizes, struct lm_layout *layout_out);
-
-/* `values` has room for input_count + output_count. Returns 0 or LUMEN_E_ORT. */
-int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
-                  const struct lm_layout *layout, const struct lm_sizes *sizes,
-                  struct lm_binding *binding, OrtValue **values);
-/* Copies the strings of a request to its string tensors, whose first row is `row`; the lengths have
- * been checked (strings.h). Returns 0 or LUMEN_E_ORT. */
-int lm_model_fill_strings(const struct lm_model *model, const struct lm_ort *ort,
-                          const struct lm_layout *layout, const struct lm_sizes *sizes,
-                          uint32_t row, struct lm_binding *binding, OrtValue **values);
-void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
-                     struct lm_binding *binding, OrtValue **values);
-/* Whether ONNX Runtime writes this output to memory of ours, or allocates it. */
-bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows);
-/* The elements of an output. Returns 0 or LUMEN_E_ORT. */
-int lm_model_count_elements(const struct lm_ort *ort, const OrtValue *value, size_t *count_out);
-/* Whether an output has as many elements as are known beforehand. Returns 0 or LUMEN_E_ORT. */
-int lm_model_check_count(const struct lm_ort *ort, const struct lm_tensor *output,
-                         const OrtValue *value, const struct lm_sizes *sizes);
-int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *output, OrtValue **value,
-                         void *place, size_t bytes);
 /* Whether replies say the shapes of the outputs: a client cannot know them from the rows alone. */
 static inline bool lm_model_tells_shapes(const struct lm_model *model) {
     return !model->outputs_known || model->free_count > 0;
 }
+
 #endif

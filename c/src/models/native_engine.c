@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "models/binding.h"
+#include "models/layout.h"
 
 enum {
     TRIAL_ROWS = 5,  /* of a request whose answers are compared */

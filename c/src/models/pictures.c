@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "models/load.h"
 #include "models/model.h"
 
 /* The model's one input, where it holds an image a row: [N,3,H,W] or [N,H,W,3], or with one channel

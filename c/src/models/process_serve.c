@@ -17,9 +17,13 @@
 #include "base/processor.h"
 #include "base/status.h"
 #include "base/topology.h"
+#include "models/binding.h"
+#include "models/layout.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/process.h"
 #include "models/runner.h"
+#include "models/sizes.h"
 #include "models/warmup.h"
 
 struct serving {

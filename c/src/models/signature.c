@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/sequences_open.h"
+#include "models/sizes.h"
 #include "onnx/model_file.h"
 
 /* Names of a tensor's free dimensions in the graph; "" where it has none. Dimensions of the same

@@ -1,11 +1,10 @@
-/* sizes.c: the free dimensions of a model: their largest sizes, from the configuration or by
- * default, and what a request of certain sizes is. See model.h.
- */
+/* sizes.c: see sizes.h. */
+#include "models/sizes.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "models/model.h"
 
 struct lm_sizes lm_model_largest(const struct lm_model *model, uint32_t rows) {
     struct lm_sizes sizes = {.rows = rows};
@@ -30,62 +29,6 @@ uint64_t lm_model_row_elements(const struct lm_model *model, const struct lm_siz
             elements += bytes / model->inputs[i].element_bytes;
     }
     return elements ? elements : 1;
-}
-
-/* Of a slot: outputs that are larger have memory of their own (spill.h), so that no setting for
- * them changes the sizes that are served. */
-static size_t slot_part(const struct lm_model *model) {
-    return model->max_output_bytes < LM_OUTPUT_BYTES ? model->max_output_bytes : LM_OUTPUT_BYTES;
-}
-
-size_t lm_model_unknown_bytes(const struct lm_model *model, const struct lm_tensor *output,
-                              const struct lm_sizes *sizes) {
-    size_t each = lm_is_string(output) ? LM_STRING_PLANNED_BYTES : output->element_bytes;
-    if (!model->any_rank || !model->output_bytes_are_default) return slot_part(model);
-    size_t bytes = lm_model_row_elements(model, sizes) * sizes->rows * each;
-    return bytes > slot_part(model) ? bytes : slot_part(model);
-}
-
-bool lm_model_string_output_bytes(const struct lm_model *model, const struct lm_tensor *output,
-                                  const struct lm_sizes *sizes, size_t *bytes_out) {
-    size_t each = output->element_bytes + model->labels.bytes_max, least = 0;
-    if (each < LM_STRING_PLANNED_BYTES) each = LM_STRING_PLANNED_BYTES;
-    return lm_tensor_bytes(output, sizes, &least) &&
-           lm_mul_size(least / output->element_bytes, each, bytes_out);
-}
-
-/* Of the outputs of unknown shape: they share the most that a setting allows, or the default. */
-static bool unknown_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
-                          size_t *total) {
-    *total = slot_part(model);
-    if (!model->any_rank || !model->output_bytes_are_default) return true;
-    *total = 0;
-    for (uint32_t o = 0; o < model->output_count; o++) {
-        if (model->outputs[o].shape_known) continue;
-        if (!lm_slot_add(total, lm_model_unknown_bytes(model, &model->outputs[o], sizes)))
-            return false;
-    }
-    return true;
-}
-
-bool lm_model_loose_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
-                          size_t string_bytes, size_t *bytes_out) {
-    bool has_loose = !model->outputs_known || model->string_outputs > 0;
-    size_t total = 0, bytes;
-    *bytes_out = 0;
-    if (!has_loose) return true;
-    if ((!model->outputs_known || !model->output_bytes_are_default) &&
-        !unknown_bytes(model, sizes, &total))
-        return false;
-    for (uint32_t o = 0; model->output_bytes_are_default && o < model->output_count; o++) {
-        const struct lm_tensor *output = &model->outputs[o];
-        if (!lm_is_string(output) || !output->shape_known) continue;
-        if (!lm_model_string_output_bytes(model, output, sizes, &bytes) ||
-            !lm_slot_add(&total, bytes))
-            return false;
-    }
-    *bytes_out = total;
-    return !lm_model_echoes(model) || lm_slot_add(bytes_out, string_bytes);
 }
 
 bool lm_model_row_of_bytes(const struct lm_model *model, uint64_t bytes,
@@ -220,35 +163,4 @@ int lm_model_limit_sizes(struct lm_model *model, const lumen_model_config *confi
         }
     }
     return check_fixed(model, config);
-}
-
-static bool are_like(const struct lm_tensor *tensors, const struct lm_tensor *others,
-                     uint32_t count) {
-    for (uint32_t t = 0; t < count; t++) {
-        const struct lm_tensor *a = &tensors[t], *b = &others[t];
-        bool same = strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->rank == b->rank &&
-                    memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0 &&
-                    memcmp(a->free, b->free, sizeof a->free) == 0 && a->rows_free == b->rows_free &&
-                    a->any_rank == b->any_rank && a->shape_known == b->shape_known;
-        if (!same) return false;
-    }
-    return true;
-}
-
-bool lm_model_is_like(const struct lm_model *model, const struct lm_model *other) {
-    bool same =
-        model->input_count == other->input_count && model->output_count == other->output_count &&
-        model->free_count == other->free_count && model->max_rows == other->max_rows &&
-        model->max_output_bytes == other->max_output_bytes &&
-        model->output_bytes_are_default == other->output_bytes_are_default &&
-        !model->sequences == !other->sequences &&
-        lm_input_plan_is_like(&model->input_plan, &other->input_plan) &&
-        model->optional_count == other->optional_count &&
-        are_like(model->inputs, other->inputs, model->input_count + model->optional_count) &&
-        are_like(model->outputs, other->outputs, model->output_count);
-    for (uint32_t f = 0; same && f < model->free_count; f++) {
-        const struct lm_free_dim *a = &model->free_dims[f], *b = &other->free_dims[f];
-        same = strcmp(a->name, b->name) == 0 && a->max == b->max && a->place == b->place;
-    }
-    return same;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "models/steps.h"
 #include "models/steps_tell.h"
 #include "models/virtual.h"
 

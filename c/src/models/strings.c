@@ -1,5 +1,6 @@
 /* strings.c: see strings.h. */
 #include "models/strings.h"
+#include "models/layout.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "models/layout.h"
 #include "models/model.h"
 
 /* Moves `at` behind `count` strings of input `name`. Returns false, with a sentence, where they do

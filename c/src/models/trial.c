@@ -11,8 +11,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/runner.h"
+#include "models/sizes.h"
 #include "models/warmup.h"
 
 /* A Run is timed so often, unless that takes too long. */

@@ -5,11 +5,7 @@
 #define LM_MODELS_VIRTUAL_H
 
 #include "models/runner.h"
-
-/* Control thread. Of some of `models`, by their indexes; NULL: none is there. They stay where they
- * are. Returns 0 or LUMEN_E_*; closed as other models are. */
-int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *config, uint32_t index,
-                          struct lm_model *const *models, uint32_t count);
+#include "models/steps.h"
 
 /* How many models it runs, and the one at that place. */
 static inline uint32_t lm_model_part_count(const struct lm_model *model) {

@@ -10,6 +10,7 @@
 #include "models/model.h"
 #include "models/runner.h"
 #include "models/sequences.h"
+#include "models/sizes.h"
 
 enum { SHOWN_BYTES = 64 };
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "models/runner.h"
+#include "models/sizes.h"
 #include "models/warmup.h"
 
 enum {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/topology.h"
+#include "models/load.h"
 #include "models/virtual.h"
 #include "server/growth.h"
 #include "server/state.h"

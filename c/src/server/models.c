@@ -11,6 +11,7 @@
 #include "formats/describe.h"
 #include "formats/text_slots.h"
 #include "image/rows.h"
+#include "models/load.h"
 #include "models/virtual.h"
 #include "parts/settings.h"
 #include "server/state.h"

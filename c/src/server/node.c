@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "flow/slot_plan.h"
+#include "models/load.h"
 #include "models/native_engine.h"
 #include "models/process.h"
 #include "models/virtual.h"

@@ -12,6 +12,7 @@
 #include "base/topology.h"
 #include "flow/carrier.h"
 #include "flow/threads.h"
+#include "models/layout.h"
 #include "models/text_model.h"
 #include "work/worker_open.h"
 

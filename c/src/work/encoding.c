@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/text_slots.h"
+#include "models/layout.h"
 #include "models/strings.h"
 #include "work/image_body.h"
 #include "work/json_body.h"

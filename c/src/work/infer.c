@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "flow/answer_cache.h"
 #include "flow/io_model.h"
+#include "models/binding.h"
 #include "work/carrier.h"
 #include "work/record.h"
 #include "work/region_tensors.h"

@@ -4,6 +4,7 @@
 #ifndef LM_WORK_INFER_H
 #define LM_WORK_INFER_H
 
+#include "models/binding.h"
 #include "work/state.h"
 
 /* Runs one request in its own slot and composes the reply, whatever comes of it. */

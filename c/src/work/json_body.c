@@ -7,6 +7,7 @@
 #include "base/atomics.h"
 #include "formats/grpc_infer.h"
 #include "formats/rows_request.h"
+#include "models/layout.h"
 #include "models/strings.h"
 
 void lm_json_body_receive(struct lm_request *request, size_t room, const char *text,

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "flow/region.h"
+#include "models/layout.h"
 #include "work/encoding.h"
 
 static bool is_whole_body(uint8_t encoding) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "image/probe.h"
+#include "models/binding.h"
 #include "models/experts_rule.h"
 #include "models/features.h"
 #include "work/carrier.h"

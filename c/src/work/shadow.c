@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/processor.h"
 #include "base/topology.h"
+#include "models/binding.h"
 #include "onnx/difference.h"
 #include "work/encoding.h"
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "flow/state.h"
+#include "models/layout.h"
 #include "models/strings.h"
 
 bool lm_shm_tensors_add_room(const struct lm_model *model, const struct lm_oip_request *asked,

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "flow/state.h"
+#include "models/binding.h"
 #include "models/runner.h"
 
 /* Room for the rows of several requests side by side, for one model of one worker. */

@@ -8,6 +8,7 @@
 #include "formats/texts_find.h"
 #include "formats/texts_request.h"
 #include "lumen.h"
+#include "models/layout.h"
 
 /* Whether the body names the request's model. Its I/O thread has looked for the name, unless the
  * body is compressed or spells it with escapes (dialects/http_texts.h). */

@@ -1,35 +1,19 @@
-/* experts.c: see experts.h. A refusal names the virtual model, and both sides of what differs. */
-#include "models/experts.h"
+/* experts_open.c: see experts_open.h. A refusal names the virtual model, and both sides of what
+ * differs. */
+#include "models/experts_open.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "models/experts.h"
+#include "models/experts_rule.h"
 #include "models/features.h"
-#include "models/virtual.h"
-
-static const char *const feature_names[] = {
-    [LUMEN_FEATURE_VARIANCE] = "variance", [LUMEN_FEATURE_MEAN] = "mean",
-    [LUMEN_FEATURE_NORM] = "norm",         [LUMEN_FEATURE_EDGES] = "edges",
-    [LUMEN_FEATURE_PIXELS] = "pixels",     [LUMEN_FEATURE_LENGTH] = "length",
-    [LUMEN_FEATURE_SIZE] = "size",         [LUMEN_FEATURE_PROBABILITY] = "probability",
-    [LUMEN_FEATURE_SOFTMAX] = "softmax",   [LUMEN_FEATURE_MARGIN] = "margin"};
+#include "models/runner.h"
+#include "models/sizes.h"
 
 enum { SHAPE_TEXT_BYTES = 160 };
-
-const char *lm_feature_name(enum lumen_feature feature) {
-    return feature_names[feature];
-}
-
-const char *lm_experts_tensor(const struct lm_model *model) {
-    const struct lm_experts *experts = &model->experts;
-    if (experts->feature == LUMEN_FEATURE_PIXELS) return NULL;
-    if (lm_experts_cascade(experts)) return model->outputs[experts->at].name;
-    if (experts->feature != LUMEN_FEATURE_SIZE) return model->inputs[experts->at].name;
-    if (experts->at < model->free_count) return model->free_dims[experts->at].name;
-    return model->rows_name[0] ? model->rows_name : "rows";
-}
 
 /* ---- the same tensors ---- */
 
@@ -136,7 +120,7 @@ static int refuse_tensor(const struct lm_model *model, const char *what, const c
         used += (size_t)snprintf(known + used, sizeof known - used, "%s'%.48s' (%s)", t ? ", " : "",
                                  tensors[t].name, lm_dtype_name(tensors[t].dtype));
     return lm_error(LUMEN_E_INVALID, "feature %s: expected %s of %s, found %s%.64s%s",
-                    feature_names[model->experts.feature], what, known, name ? "'" : "none named",
+                    lm_feature_name(model->experts.feature), what, known, name ? "'" : "none named",
                     name ? name : "", name ? "'" : "");
 }
 
