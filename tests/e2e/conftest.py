@@ -16,8 +16,6 @@ import tls
 from harness import Server
 from town import Town
 
-# Loaded by servers, with variables that pytest has not.
-collect_ignore = ["faults"]
 Serve = Callable[..., Server]
 ZOO_LARGE_COLUMNS = 1 << 17
 ZOO_OUTPUT_BYTES = 64 << 10
