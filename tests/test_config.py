@@ -699,7 +699,7 @@ def test_numbers_with_an_exponent(text: str) -> None:
 
 
 # The least and the most of every number. What a person writes as a size, a rate or a mode is one.
-# Settings that C knows are added below: tests/test_library.py compares them with lumen.h.
+# Settings that C knows are added below: tests/test_library.py compares them with lumen_config.h.
 LIMITS: dict[str, tuple[float, float]] = {
     "server.unready_seconds": (0, 3600),
     "server.drain_seconds": (0, 3600),

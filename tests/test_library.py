@@ -28,6 +28,9 @@ from lumen_uring.settings import types as setting_types
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDE = ROOT / "c" / "include"
 HEADERS = (
+    "lumen_config.h",
+    "lumen_model_config.h",
+    "lumen_stats.h",
     "lumen.h",
     "lumen_upstreams.h",
     "lumen_budgets.h",

@@ -1,4 +1,4 @@
-"""Every setting of settings/schema.py reaches the field of lumen.h that is its own, and no other.
+"""Every setting of settings/schema.py reaches its own field of lumen_config.h, and no other.
 
 A library that only writes down what it is given stands in for the C one; tests/c/test_server.c has
 the way from there. A setting that is in no table here fails the first test. The way back is here
@@ -781,7 +781,7 @@ def test_a_refusal_without_a_sentence_has_its_name(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_words_of_settings_are_the_numbers_of_the_header(given: _Library) -> None:
-    """As lumen.h has them, in the order in which a person finds them in config.yaml."""
+    """As lumen_config.h has them, in the order in which a person finds them in config.yaml."""
     for key, field, words in (
         ("engine.queue_type", "queue_type", "mpmc scq spsc naive batched inline auto"),
         ("engine.idle", "idle", "adaptive spin yield park"),

@@ -1,4 +1,4 @@
-"""The statistics reader, on files built by hand after c/include/lumen.h."""
+"""The statistics reader, on files built by hand after c/include/lumen_stats.h."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lumen top`, from statistics files built by hand after c/include/lumen.h."""
+"""`lumen top`, from statistics files built by hand after c/include/lumen_stats.h."""
 
 from __future__ import annotations
 

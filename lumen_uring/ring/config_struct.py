@@ -1,4 +1,4 @@
-"""From checked settings to the structs of lumen.h: every setting lands in the field of its name.
+"""From checked settings to the library's structs: every setting lands in the field of its name.
 
 Used by engine.py and, for the layout, by library.py. No setting is named here that is an ordinary
 number, choice or path: lumen_config's fields are those of settings/schema.py, in their order.

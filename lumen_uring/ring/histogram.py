@@ -1,8 +1,8 @@
 """Log-linear histograms of nanoseconds, as the engine's threads write them.
 
 Used by stats.py and by tools that merge figures of several servers, on any thread. The arithmetic
-is that of c/include/lumen.h; values are exact counts, only their position is rounded (to under
-1 %). Nothing here touches a file.
+is that of c/include/lumen_stats.h; values are exact counts, only their position is rounded (to
+under 1 %). Nothing here touches a file.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def bucket_of(value_ns: int, sub_bits: int, unit_bits: int) -> int:
         unit_bits: of the layout.
 
     Source:
-        c/include/lumen.h, "statistics"
+        c/include/lumen_stats.h, "statistics"
     """
     if value_ns < 1 << (sub_bits + unit_bits):
         return value_ns >> unit_bits

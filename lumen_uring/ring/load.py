@@ -19,7 +19,7 @@ from lumen_uring.errors import EngineError
 from lumen_uring.ring import library, stats_structs, structs
 from lumen_uring.ring.histogram import Histogram
 
-_SUB_BITS = 6  # LM_HISTOGRAM_SUB_BITS and _UNIT_BITS: the layout lumen.h documents
+_SUB_BITS = 6  # LM_HISTOGRAM_SUB_BITS and _UNIT_BITS: the layout lumen_stats.h documents
 _UNIT_BITS = 4
 
 

@@ -1,4 +1,4 @@
-"""The sections of a model's settings as structs of lumen.h, one function each.
+"""The sections of a model's settings as structs of lumen_model_config.h, one function each.
 
 Used by config_struct.py, and by engine.py and live_models.py for virtual models. Every number is
 range-checked before it crosses.

@@ -1,4 +1,4 @@
-"""ctypes mirrors of what lumen.h says of figures: the statistics file, and the load generator.
+"""ctypes mirrors of the statistics file (lumen_stats.h) and of the load generator (lumen_load.h).
 
 As structs.py, whose conventions hold here. Used by stats.py, load.py and library.py.
 """

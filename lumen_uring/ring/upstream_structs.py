@@ -1,4 +1,4 @@
-"""ctypes mirrors of lumen.h's structs of upstreams; functions.py has library.py compare them.
+"""ctypes mirrors of lumen_upstreams.h; functions.py has library.py compare them.
 
 Used by ring/upstreams.py alone.
 """

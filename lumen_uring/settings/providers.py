@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serial
 
 from lumen_uring.errors import ConfigError
 
-PROVIDERS_MAX: Final = 8  # LUMEN_PROVIDERS_MAX in lumen.h
+PROVIDERS_MAX: Final = 8  # LUMEN_PROVIDERS_MAX in lumen_config.h
 OPTIONS_MAX: Final = 64  # LUMEN_PROVIDER_OPTIONS_MAX
 CPU: Final = "cpu"
 # The drivers of their devices reserve more address space than a machine has memory. The same

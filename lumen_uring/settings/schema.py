@@ -45,7 +45,7 @@ KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
 HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
 # Settings that only Python uses. Every other setting of the sections server, engine and log is a
-# field of lumen_config in lumen.h, of the same name and range, in the order of this file.
+# field of lumen_config in lumen_config.h, of the same name and range, in the order of this file.
 PYTHON_SIDE: Final = frozenset(
     {
         "server.unready_seconds",

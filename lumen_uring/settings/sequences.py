@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lumen_uring.errors import ConfigError
 
-STATES_MAX: Final = 120  # LUMEN_STATES_MAX in lumen.h
+STATES_MAX: Final = 120  # LUMEN_STATES_MAX in lumen_config.h
 OPEN_MAX: Final = 65536  # LUMEN_SEQUENCES_MAX
 _IDLE_MS_MAX: Final = 86_400_000
 _Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]

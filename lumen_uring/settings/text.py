@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from lumen_uring.settings.types import as_tuple, no_nul
 
-TOKENS_MAX: Final = 32768  # LUMEN_TEXT_TOKENS_MAX in lumen.h
+TOKENS_MAX: Final = 32768  # LUMEN_TEXT_TOKENS_MAX in lumen_config.h
 TOKENS_DEFAULT: Final = 512
 LABELS_MAX: Final = 65536
 PROMPTS_MAX: Final = 64  # LUMEN_PROMPTS_MAX

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from lumen_uring.settings.types import Section, as_tuple, no_nul
 
-CERTIFICATES_MAX: Final = 32  # LUMEN_CERTIFICATES_MAX in lumen.h
+CERTIFICATES_MAX: Final = 32  # LUMEN_CERTIFICATES_MAX in lumen_config.h
 _HOST_PATTERN: Final = r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _File = Annotated[str, AfterValidator(no_nul), Field(min_length=1)]
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from lumen_uring.settings.sizes import parse_size
 
-WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
+WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen_config.h; tests/test_library.py compares
 MODELS_MAX: Final = 4096  # LUMEN_MODELS_MAX
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 U32_MAX: Final = 2**32 - 1

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.types import NAME_BYTES_MAX, NAME_PATTERN, Section, as_tuple, no_nul
 
-UPSTREAMS_MAX: Final = 16  # LUMEN_UPSTREAMS_MAX in lumen.h
+UPSTREAMS_MAX: Final = 16  # LUMEN_UPSTREAMS_MAX in lumen_config.h
 ADDRESSES_MAX: Final = 16  # LUMEN_UPSTREAM_ADDRESSES_MAX
 NAME: Final = r"[A-Za-z0-9_.-]{1,63}"
 _THERE: Final = rf"^[A-Za-z0-9_.:/@+-]{{1,{NAME_BYTES_MAX}}}$"

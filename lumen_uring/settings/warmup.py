@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from lumen_uring.errors import ConfigError
 
-REQUESTS_MAX: Final = 64  # LUMEN_WARMUPS_MAX in lumen.h
+REQUESTS_MAX: Final = 64  # LUMEN_WARMUPS_MAX in lumen_config.h
 BYTES_MAX: Final = 1 << 30
 FILLS: Final = ("zeros", "random")  # in the order of LUMEN_FILL_*; then bytes of a file
 _Size = Annotated[int, Field(ge=1, lt=1 << 31)]

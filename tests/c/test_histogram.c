@@ -1,13 +1,13 @@
-/* test_histogram.c: the buckets are those that lumen.h documents, without gaps, and narrow enough.
+/* test_histogram.c: the buckets are those of lumen_stats.h, without gaps, and narrow enough.
  */
 #include "check.h"
-#include "lumen.h"
+#include "lumen_stats.h"
 #include "parts/histogram.h"
 
 static const uint32_t last = LM_HISTOGRAM_BUCKETS - 1;
 static const uint64_t end = 1ull << (LM_HISTOGRAM_TOP_BIT + 1);
 
-/* The formula of lumen.h, written from its words. */
+/* The formula of lumen_stats.h, written from its words. */
 static uint64_t by_formula(uint64_t value, uint64_t sub_bits, uint64_t unit_bits,
                            uint64_t buckets) {
     uint64_t log2 = 0;

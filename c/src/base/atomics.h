@@ -107,7 +107,8 @@ static inline void lm_add_single_writer_u64(lm_atomic_u64 *a, uint64_t n) {
     lm_store_relaxed_u64(a, lm_load_relaxed_u64(a) + n);
 }
 
-/* Plain words of structs that lumen.h lays out for other languages, where no wrapper can be. */
+/* Plain words of structs that public headers lay out for other languages, where no wrapper can
+ * be. */
 static inline uint32_t lm_plain_load_relaxed_u32(const uint32_t *word) {
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }

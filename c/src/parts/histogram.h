@@ -1,4 +1,4 @@
-/* histogram.h: log-linear histograms of durations in nanoseconds, laid out as lumen.h documents.
+/* histogram.h: log-linear histograms of durations in nanoseconds, laid out as lumen_stats.h says.
  *
  * 64 buckets an octave from 1 µs to 68 s: a bucket is at most 1/64 of its value wide, so that its
  * middle is within 0.8 % of every value in it. Below 1 µs the buckets are 16 ns wide. One thread
@@ -39,7 +39,7 @@ struct lm_model_histogram {
     lm_atomic_u64 buckets[LM_MODEL_HISTOGRAM_BUCKETS];
 };
 
-/* The formula of lumen.h; `top_bit` is the last octave that has buckets of its own. */
+/* The formula of lumen_stats.h; `top_bit` is the last octave that has buckets of its own. */
 static inline uint32_t lm_histogram_bucket_of(uint64_t value_ns, uint32_t sub_bits,
                                               uint32_t unit_bits, uint32_t top_bit) {
     if (value_ns < (1ull << (sub_bits + unit_bits))) return (uint32_t)(value_ns >> unit_bits);

@@ -1,13 +1,13 @@
-/* stats.h: the shared-memory statistics file, one block per thread, laid out as lumen.h documents.
+/* stats.h: the shared-memory statistics file, one block per thread, laid out as lumen_stats.h says.
  *
  * Each counter has one writer, the block's thread, which uses plain relaxed stores; any process may
- * read at any time without disturbing it. Blocks never share a cache line.
- */
+ * read at any time without disturbing it. Blocks never share a cache line. */
 #ifndef LM_PARTS_STATS_H
 #define LM_PARTS_STATS_H
 
 #include "base/memory.h"
-#include "lumen.h"
+#include "lumen_config.h"
+#include "lumen_stats.h"
 #include "parts/histogram.h"
 
 enum lm_stage {
