@@ -92,10 +92,10 @@ int sim_mutex_lock(pthread_mutex_t *mutex) {
     return 0;
 }
 
-/* All fibers meet; the control thread is not simulated. */
+/* I/O threads and workers meet; the control thread is not simulated. */
 int sim_barrier_wait(pthread_barrier_t *barrier) {
     static uint32_t arrived; /* one barrier at a time: a fiber passes it when all have reached it */
-    if (++arrived < fiber_count) {
+    if (++arrived < sim_shared.io_count + sim_shared.thread_count) {
         fiber_block(barrier, UINT64_MAX);
         return 0;
     }

@@ -112,7 +112,7 @@ static void draw_bad(struct client *client) {
     expect->statuses = STATUS(LM_STATUS_BAD_REQUEST);
     switch (sim_below(7)) {
     case 0:
-        header.model = (uint16_t)(SIM_MODELS + sim_below(60000));
+        header.model = (uint16_t)(SIM_SERVED + sim_below(60000));
         expect->statuses = STATUS(LM_STATUS_UNKNOWN_MODEL);
         break;
     case 1: header.payload = sim_below(2) ? sim_below(16) : 17 + sim_below(5000); break;

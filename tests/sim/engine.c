@@ -1,5 +1,5 @@
 /* engine.c: the server's side of a run: what server/server.c sets up and takes down, by hand and
- * small: four models, the slots the real plan gives them but few of each, threads as fibers.
+ * small: five models, the slots the real plan gives them but few of each, threads as fibers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,7 @@
 #include "dialects/upstream.h"
 #include "flow/accept.h"
 #include "flow/answer_cache.h"
+#include "flow/reload.h"
 #include "flow/request_lists.h"
 #include "flow/shared.h"
 #include "flow/slot_plan.h"
@@ -23,18 +24,19 @@
 #include "formats/text_slots.h"
 #include "io.h"
 #include "sim.h"
+#include "work/shadow.h"
 #include "work/worker.h"
 #include "work/worker_open.h"
 
 struct lm_shared sim_shared;
 struct lm_model_set sim_models;
-static struct lm_model models[SIM_MODELS];
+static struct lm_model models[SIM_SERVED];
 bool sim_draining;
 
 static struct lm_io ios[2];
 static struct lm_worker workers[5];
 static struct lm_stats_block blocks[7];
-static struct lm_tensor tensors[SIM_MODELS][2][SIM_TENSORS]; /* of each: inputs, outputs */
+static struct lm_tensor tensors[SIM_SERVED][2][SIM_TENSORS]; /* of each: inputs, outputs */
 static char optional[64];                                    /* what sessions point to */
 static uint64_t endings[2]; /* counted when the I/O thread's turn began */
 
@@ -142,6 +144,22 @@ static void open_settings(void) {
     lm_shared_use_models(&sim_shared, &sim_models);
 }
 
+/* The version of the first model that runs copies of its requests. */
+static void add_shadow(void) {
+    const lumen_traffic traffic = {.name = "tiny",
+                                   .count = 1,
+                                   .versions = {1},
+                                   .weights = {1},
+                                   .shadow = 2,
+                                   .shadow_percent = sim_plan.shadow_percent};
+    struct lm_model *model = begin_model(SIM_SHADOW, "tiny:2", 8);
+    model->version = 2;
+    add(model, TENSOR("x", -1, 4), "y");
+    end_model(model);
+    SIM_CHECK(lm_traffic_set(&lm_reload_in_force(&sim_shared)->traffic, &traffic, 1) == 0,
+              "traffic");
+}
+
 void engine_models(void) {
     open_settings();
     struct lm_model *model = begin_model(0, "tiny", 8);
@@ -182,6 +200,7 @@ void engine_models(void) {
     model->free_dims[0].max = SIM_LENGTH_MAX;
     model->batch_size = sim_plan.batch_size;
     end_model(model);
+    if (sim_plan.shadow_percent) add_shadow();
 }
 
 /* ---- opening ---- */
@@ -232,7 +251,7 @@ static void open_shared(struct lm_shared *shared) {
     lm_store_relaxed_u64(&shared->workers_running, shared->thread_count);
     struct lm_http_server http = {
         .name = "sim", .version = "sim", .port = 8000, .worker_count = lm_shared_parallel(shared)};
-    SIM_CHECK(lm_describe(sim_models.models, SIM_MODELS, "sim", &sim_models.description,
+    SIM_CHECK(lm_describe(sim_models.models, sim_models.count, "sim", &sim_models.description,
                           &sim_models.description_bytes) == 0 &&
                   lm_http_documents_open(&sim_models, NULL, &http) == 0,
               "documents");
@@ -264,7 +283,8 @@ void engine_open(void) {
                                          .max_request_bytes = SIM_MAX_REQUEST_BYTES,
                                          .slot_count_max = 256,
                                          .worker_count = lm_shared_parallel(shared)};
-    SIM_CHECK(lm_slot_plan(sim_models.models, SIM_MODELS, &limits, classes, &class_count) == 0,
+    SIM_CHECK(lm_slot_plan(sim_models.models, sim_models.count, &limits, classes, &class_count) ==
+                  0,
               "slots");
     for (uint32_t c = 0; c < class_count; c++) {
         uint32_t drawn = c == 0 ? 2 + sim_below(30) : 1 + sim_below(3);
@@ -279,6 +299,17 @@ void engine_open(void) {
     }
 }
 
+/* As server/threads.c opens it. */
+static void start_shadow(void) {
+    struct lm_shadow_jobs *jobs = &sim_shared.shadows;
+    SIM_CHECK(lm_mpmc_open(&jobs->queue, LM_SHADOWS_MAX * LUMEN_IO_THREADS_MAX) == 0, "copies");
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        SIM_CHECK(lm_spsc_open(&jobs->returns[i], LM_SHADOWS_MAX) == 0, "copies");
+    lm_waitset_init(&jobs->waitset);
+    lm_store_release_u32(&jobs->is_open, 1);
+    fiber_start("shadow", lm_shadow_main, &sim_shared);
+}
+
 void engine_start(void) {
     static const char *const io_names[] = {"io/0", "io/1"};
     static const char *const worker_names[] = {"worker/0", "worker/1", "worker/2", "worker/3"};
@@ -287,6 +318,7 @@ void engine_start(void) {
         fiber_start(io_names[i], lm_io_main, &ios[i]);
     for (uint32_t w = 0; w < sim_shared.thread_count; w++)
         fiber_start(worker_names[w], lm_worker_main, &workers[w]);
+    if (sim_plan.shadow_percent) start_shadow();
 }
 
 /* ---- the end ---- */
@@ -366,7 +398,10 @@ void engine_close(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
     for (uint32_t n = 0; n < sim_shared.node_count; n++) lm_node_close(&sim_shared.nodes[n]);
-    for (uint32_t m = 0; m < SIM_MODELS; m++) {
+    lm_mpmc_close(&sim_shared.shadows.queue);
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        lm_spsc_close(&sim_shared.shadows.returns[i]);
+    for (uint32_t m = 0; m < sim_models.count; m++) {
         lm_shared_leave_model(&sim_shared, &models[m]);
         free(models[m].description.text);
     }

@@ -307,17 +307,27 @@ static uint32_t probing_at(const struct lm_io *io, uint32_t model, uint32_t enco
     return count;
 }
 
-/* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
- * worker's place. */
+/* Whether another version runs a copy of the request, which is over itself. */
+static bool is_copied(const struct lm_request *request, uint32_t slot) {
+    return !held[slot] && !request->with_worker && request->model && request->shadow.model &&
+           request->keeping.whole && request->status == LM_STATUS_OK;
+}
+
+/* Every slot that is taken is a connection's, a worker's, of a copy, or of a request that was
+ * answered in its worker's place. */
 static void check_slots(const struct lm_io *io) {
     uint32_t acquired = 0, requests = 0, placed = 0;
     uint32_t suspended = 0;
     uint64_t work_ns = 0;
-    uint32_t probes[SIM_MODELS][LM_ENCODING_COUNT] = {0};
+    uint32_t probes[SIM_SERVED][LM_ENCODING_COUNT] = {0}, copies = 0;
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         const struct lm_request *request = &io->requests[s];
         if (!io->arena.slots[s].acquired) continue;
         acquired++;
+        if (is_copied(request, s)) {
+            copies++;
+            continue;
+        }
         if (request->model) {
             requests++;
             placed += request->placed;
@@ -329,9 +339,11 @@ static void check_slots(const struct lm_io *io) {
         SIM_CHECK(held[s] || request->with_worker || overdue, "slot %u is nobody's", s);
         if (request->with_worker) working[request->connection]++;
     }
+    SIM_CHECK(copies == io->shadows_out, "%u slots have copies, counted %u", copies,
+              io->shadows_out);
     SIM_CHECK(acquired == io->arena.acquired_count, "%u slots are taken, %u counted", acquired,
               io->arena.acquired_count);
-    for (uint32_t m = 0; m < SIM_MODELS; m++)
+    for (uint32_t m = 0; m < sim_models.count; m++)
         for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++)
             SIM_CHECK(probes[m][e] == probing_at(io, m, e),
                       "model %u has %u probes of encoding %u, counted %u", m, probes[m][e], e,
@@ -478,10 +490,22 @@ void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions) {
     SIM_CHECK(empty_turns[io->index] < EMPTY_TURNS_MAX, "I/O thread %u spins", io->index);
 }
 
+/* A copy is run on what its request was run on, and compared with what the client got. */
+static void check_copies(const struct lm_io *io) {
+    if (!sim_plan.shadow_percent) return;
+    const struct lm_io_model_counters *copies = &io->stats->models[SIM_SHADOW].io;
+    SIM_CHECK(lm_load_relaxed_u64(&copies->model_shadow_apart) == 0 &&
+                  lm_load_relaxed_u64(&copies->model_shadow_failed) == 0 &&
+                  lm_load_relaxed_u64(&copies->model_shadow_unfit) == 0 &&
+                  lm_load_relaxed_u64(&copies->model_shadow_difference) == 0,
+              "a copy is not as its request");
+}
+
 void check_baseline(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) {
         struct lm_io *io = &sim_shared.ios[i];
         check_io(io, 0);
+        check_copies(io);
         SIM_CHECK(io->arena.acquired_count == 0 && io->in_flight == 0 && io->work_ns == 0 &&
                       io->connections_wanting == 0 && io->held.taken == 0 &&
                       ring_buffers_out(io->ring) == 0,

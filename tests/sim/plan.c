@@ -29,7 +29,7 @@ static void draw_threads(struct sim_plan *plan) {
     if (plan->width > plan->worker_count) plan->width = plan->worker_count;
     plan->own = plan->queue_type != LUMEN_QUEUE_INLINE && sim_one_in(3);
     plan->lies_one_in = plan->own ? PICK(0, 5, 50) : 0;
-    for (uint32_t m = 0; m < SIM_MODELS; m++)
+    for (uint32_t m = 0; m < SIM_SERVED; m++)
         plan->runs[m] =
             plan->own ? PICK(LUMEN_RUN_AUTO, LUMEN_RUN_AUTO, LUMEN_RUN_INLINE, LUMEN_RUN_WORKER)
                       : LUMEN_RUN_WORKER;
@@ -73,6 +73,7 @@ static void draw_sizes(struct sim_plan *plan) {
 /* At least 64 KiB for each I/O thread; a bound that some answers exceed and that fills. */
 static void draw_cache(struct sim_plan *plan) {
     plan->cache_bytes = sim_one_in(3) ? plan->io_count * 65536 : 0;
+    plan->shadow_percent = PICK(0, 0, 30, 100);
 }
 
 static void draw_faults(struct sim_plan *plan) {
@@ -110,7 +111,7 @@ void sim_plan_print(FILE *file) {
         "unparked %u, shares %u\n"
         "      fatal 1/%u, blips 1/%u, late 1/%u, full 1/%u, switches 1/%u, runs up to %llu us, "
         "batch %u "
-        "in %llu us, drain at %lld us for %llu us, cache of %u\n",
+        "in %llu us, drain at %lld us for %llu us, cache of %u, copies %u %%\n",
         lm_queue_name(plan->queue_type), plan->io_count, plan->own ? " that run models" : "",
         plan->worker_count, plan->two_nodes ? " of two nodes" : "", plan->idle,
         plan->allocator_type, plan->overload, plan->clients, plan->connections,
@@ -123,5 +124,5 @@ void sim_plan_print(FILE *file) {
         plan->full_one_in, plan->switch_one_in, (unsigned long long)plan->run_ns_max / 1000,
         plan->batch_size, (unsigned long long)plan->batch_delay_ns / 1000,
         plan->drain_at_ns == UINT64_MAX ? -1 : (long long)(plan->drain_at_ns - 1000 * SIM_S) / 1000,
-        (unsigned long long)plan->drain_ns / 1000, plan->cache_bytes);
+        (unsigned long long)plan->drain_ns / 1000, plan->cache_bytes, plan->shadow_percent);
 }

@@ -27,10 +27,11 @@ struct rule {
 };
 extern const struct rule rules_of_bounds[], rules_of_cache[], rules_of_clocks[], rules_of_ends[],
     rules_of_entry[], rules_of_counts[], rules_of_http[], rules_of_http2[], rules_of_own[],
-    rules_of_pictures[], rules_of_slot_wait[];
+    rules_of_pictures[], rules_of_shadow[], rules_of_slot_wait[];
 extern const size_t rules_of_bounds_count, rules_of_cache_count, rules_of_clocks_count,
     rules_of_entry_count, rules_of_counts_count, rules_of_ends_count, rules_of_http_count,
-    rules_of_http2_count, rules_of_own_count, rules_of_pictures_count, rules_of_slot_wait_count;
+    rules_of_http2_count, rules_of_own_count, rules_of_pictures_count, rules_of_shadow_count,
+    rules_of_slot_wait_count;
 
 void rules_run(void);
 

@@ -20,7 +20,7 @@ struct OrtValue {
 uint32_t runtime_values, runtime_runs;
 uint64_t runtime_takes_ns, runtime_lies_ns, runtime_loses_ns;
 enum { LIE_NS = 100000000 };
-static uint32_t long_own_runs[SIM_MODELS]; /* on I/O threads */
+static uint32_t long_own_runs[SIM_SERVED]; /* on I/O threads */
 size_t runtime_keeps_bytes;
 
 /* An allocator, as ONNX Runtime declares it. */

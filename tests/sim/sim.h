@@ -47,7 +47,9 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
 /* ---- plan.c: what the seed decides beforehand ---- */
 
 enum {
-    SIM_MODELS = 5,
+    SIM_MODELS = 5, /* that clients ask for */
+    SIM_SHADOW = 5, /* the second version of the first one */
+    SIM_SERVED = 6,
     SIM_TENSORS = 4,
     SIM_FREE_MODEL = 4,
     SIM_LENGTH_MAX = 9,
@@ -61,7 +63,7 @@ extern int32_t sim_helper_cpus[SIM_HELPERS];
 
 struct sim_plan {
     uint32_t io_count, worker_count;
-    uint32_t runs[SIM_MODELS]; /* LUMEN_RUN_*, of each model */
+    uint32_t runs[SIM_SERVED]; /* LUMEN_RUN_*, of each model */
     bool two_nodes;            /* where there are threads for them */
     bool own;                  /* I/O threads run models beside the workers */
     uint32_t queue_type, idle, allocator_type, overload, overload_status, orca;
@@ -96,8 +98,9 @@ struct sim_plan {
     double rate;
     uint64_t drain_at_ns; /* UINT64_MAX: when all clients have gone */
     uint64_t drain_ns;
-    uint32_t cache_bytes; /* the response cache of all models; 0: none */
-    uint32_t lies_one_in; /* Runs that take far longer than their model's others; 0: none */
+    uint32_t cache_bytes;    /* the response cache of all models; 0: none */
+    uint32_t shadow_percent; /* of the first model's requests have copies; 0: there is no version */
+    uint32_t lies_one_in;    /* Runs that take far longer than their model's others; 0: none */
 };
 extern struct sim_plan sim_plan;
 void sim_plan_draw(void);

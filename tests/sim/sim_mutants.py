@@ -42,6 +42,7 @@ ESTIMATE, PARKING, RECEIVE, REPLY = (
     "flow/receive.c",
     "flow/reply.c",
 )
+SHADOW = "flow/shadow.c"
 IO, DUE, THREADS, TIMERS = "io.c", "io_due.c", "flow/threads.c", "flow/timers.c"
 HTTP_ADMIT, HTTP_BLOCK, HTTP_HEAD, HTTP_REPLY, HTTP_STATS = (
     "dialects/http_admit.c",
@@ -435,6 +436,30 @@ MUTANTS = (
         DUE,
         "{.list = LM_LIST_RESUMING, .list_ns = 0,",
         "{.list = LM_LIST_RESUMING, .list_ns = NEVER,",
+    ),
+    Mutant(
+        "a copy is not counted back",
+        SHADOW,
+        "        io->shadows_out--;\n",
+        "",
+    ),
+    Mutant(
+        "a copied slot is used meanwhile",
+        REPLY,
+        "    if (!lm_shadow_take(io, request)) lm_slots_free(io, request);",
+        "    (void)lm_shadow_take(io, request);\n    lm_slots_free(io, request);",
+    ),
+    Mutant(
+        "a slot's last copy goes on",
+        "flow/admit.c",
+        "    request->shadow = (struct lm_shadow_run){0};\n",
+        "",
+    ),
+    Mutant(
+        "nobody is told of a copy's end",
+        "work/shadow.c",
+        "        lm_ring_wake(io->ring);\n",
+        "",
     ),
     Mutant(
         "a probe has no end",
