@@ -94,6 +94,30 @@ static inline void engine_make_dense(struct engine_file *file, const uint32_t *w
     engine_seal(file);
 }
 
+/* A tree of one branch, for feature 0 of one, below 0.5 or not; each leaf has one of `items`. The
+ * sums of `targets` are a regression's, with `base_count` base values. Not sealed. */
+static inline void engine_make_tree(struct engine_file *file, uint32_t targets,
+                                    const struct lm_engine_item *items, uint32_t item_count,
+                                    const float *base, uint32_t base_count) {
+    engine_file_open(file, LM_ENGINE_TREES, 1);
+    struct lm_engine_header *header = engine_header(file);
+    header->head = LM_HEAD_REGRESSOR;
+    header->targets = header->scores = targets;
+    header->compare = LM_COMPARE_LT;
+    struct lm_engine_tree *tree = engine_section(file, LM_SECTION_TREES, sizeof *tree);
+    *tree = (struct lm_engine_tree){.count = 4, .depth = 1};
+    memcpy(engine_section(file, LM_SECTION_BASE, base_count * sizeof *base), base,
+           base_count * sizeof *base);
+    engine_weights_begin(file, LM_ENGINE_BLOCK_BYTES);
+    struct lm_engine_node *nodes = engine_section(file, LM_SECTION_NODES, 4 * sizeof *nodes);
+    nodes[1] = (struct lm_engine_node){.value.threshold = 0.5f, .child = 2};
+    nodes[2] = (struct lm_engine_node){.value.item = 0, .feature = 1, .child = 1};
+    nodes[3] = (struct lm_engine_node){.value.item = 1, .feature = 1, .child = 2};
+    memset(engine_section(file, LM_SECTION_FLAGS, 4), LM_COMPARE_LT, 4);
+    memcpy(engine_section(file, LM_SECTION_ITEMS, item_count * sizeof *items), items,
+           item_count * sizeof *items);
+}
+
 static inline void engine_file_close(struct engine_file *file) {
     free(file->bytes);
 }

@@ -127,6 +127,19 @@ static void count_part(void *argument, uint32_t part) {
     lm_count_relaxed_u64(&tally->parts[part], 1); /* relaxed: read after the job */
 }
 
+/* The thread that starts helpers takes the signals that it took before. */
+static void test_signals(void) {
+    static struct lm_team team;
+    sigset_t one, before, after;
+    CHECK(sigemptyset(&one) == 0 && sigaddset(&one, SIGUSR1) == 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, &one, &before) == 0);
+    CHECK(lm_team_open(&team, 1, false) == 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, &after) == 0);
+    for (int number = 1; number < SIGRTMAX; number++)
+        CHECK(sigismember(&after, number) == (number == SIGUSR1));
+    lm_team_close(&team);
+}
+
 /* Each part of each job is called once, whoever takes it. */
 static void test_team(uint64_t *random) {
     static struct lm_team team;
@@ -155,6 +168,7 @@ int main(void) {
     }
     CHECK(kernels >= 1);
     test_same_bits(&random);
+    test_signals();
     test_team(&random);
     return check_finish("test_engine_dense");
 }

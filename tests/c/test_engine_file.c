@@ -5,13 +5,25 @@
 
 static char path[128];
 
-/* Opens what the file holds now; NULL: it is accepted. */
+static bool is_mapped(void) {
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) found = found || strstr(line, path);
+    fclose(maps);
+    return found;
+}
+
+/* Opens what the file holds now; NULL: it is accepted. Nothing of it stays mapped. */
 static const char *refusal(const struct engine_file *file, bool whole) {
     struct lm_engine engine;
     check_write_file(path, file->bytes, file->count);
     int code = lm_engine_open(&engine, path, whole);
+    CHECK(is_mapped() == !code);
     if (code) return lm_error_last();
     lm_engine_close(&engine);
+    CHECK(!is_mapped());
     return NULL;
 }
 
@@ -68,6 +80,70 @@ static void test_weights(uint64_t *random) {
     engine_file_close(&file);
 }
 
+/* The kernels read whole panels: weights that end before their padding are refused. */
+static void test_padding(uint64_t *random) {
+    struct engine_file file;
+    uint32_t activation = LM_ACTIVATION_NONE, widths[] = {3, 20};
+    engine_make_dense(&file, widths, &activation, 1, random);
+    struct lm_engine_header *header = engine_header(&file);
+    struct lm_engine_place *floats = &header->sections[LM_SECTION_FLOATS];
+    struct lm_engine_layer *layer =
+        (void *)(file.bytes + header->sections[LM_SECTION_LAYERS].offset);
+    layer->bias = 0;
+    layer->weights = 32; /* behind the bias */
+    engine_seal(&file);
+    CHECK(refusal(&file, true) == NULL);
+    while (floats->bytes > (32 + 3 * 20) * sizeof(float)) {
+        floats->bytes -= sizeof(float);
+        file.count -= sizeof(float);
+        engine_seal(&file);
+        CHECK_AT("%llu bytes of weights", (unsigned long long)floats->bytes);
+        CHECK(says(refusal(&file, true), "weights, at least: expected 128, found "));
+    }
+    engine_file_close(&file);
+}
+
+/* Runs the tree of the file on one feature. */
+static void check_sums(struct engine_file *file, float feature, const float *expected) {
+    struct lm_engine_view view;
+    struct lm_engine engine;
+    float scores[3];
+    engine_seal(file);
+    CHECK(lm_engine_view_open(&view, file->bytes, file->count) == 0);
+    CHECK(lm_engine_open_view(&engine, &view) == 0);
+    lm_engine_run(&engine, 0, &feature, (void *[]){scores}, 1, NULL);
+    for (uint32_t t = 0; t < 3; t++) {
+        CHECK_AT("target %u of %g: %g, not %g", t, (double)feature, (double)scores[t],
+                 (double)expected[t]);
+        CHECK(scores[t] == expected[t]);
+    }
+    lm_engine_close(&engine);
+}
+
+/* Items and base values of the trees' targets; what lies behind them is nobody's. */
+static void test_targets(void) {
+    static const struct lm_engine_item items[] = {
+        {0, 1}, {1 | LM_ITEM_LAST, 2}, {2 | LM_ITEM_LAST, 4}};
+    static const float base[] = {10, 20, 30};
+    struct engine_file file;
+    engine_make_tree(&file, 3, items, 3, base, 3);
+    check_sums(&file, 0, (const float[]){11, 22, 0});
+    check_sums(&file, 1, (const float[]){0, 22, 0});
+    struct lm_engine_node *nodes =
+        (void *)(file.bytes + engine_header(&file)->sections[LM_SECTION_NODES].offset);
+    nodes[3].value.item = 2; /* the last one */
+    check_sums(&file, 1, (const float[]){0, 0, 34});
+    nodes[3].value.item = 3;
+    engine_seal(&file);
+    CHECK(says(refusal(&file, true), "leaf 3: expected one of 3 items, found 3"));
+    engine_file_close(&file);
+    /* One base value is nobody's of three targets, as ONNX Runtime has it. */
+    engine_make_tree(&file, 3, items, 3, base, 1);
+    check_sums(&file, 0, (const float[]){1, 2, 0});
+    check_sums(&file, 1, (const float[]){0, 2, 0});
+    engine_file_close(&file);
+}
+
 /* Whatever is written over header and tables, with a digest that fits. */
 static void test_tables(uint64_t *random) {
     struct engine_file file;
@@ -108,6 +184,8 @@ int main(void) {
     snprintf(path, sizeof path, "%s/engine", check_temporary_directory());
     test_header(&random);
     test_weights(&random);
+    test_padding(&random);
+    test_targets();
     test_tables(&random);
     CHECK(lm_engine_open(&(struct lm_engine){0}, "/nowhere/engine", false) != 0);
     return check_finish("test_engine_file");
