@@ -161,6 +161,12 @@ static void test_jpegs(void) {
         CHECK(found.has_sides == (frame != 0xc4 && frame != 0xc8 && frame != 0xcc));
         CHECK(found.is_whole == (frame == 0xc2 || frame == 0xc6 || frame == 0xca || frame == 0xce));
     }
+    /* The first of two orientations counts: the segment, with another one, once more in front. */
+    make_jpeg(file, 0xc0, &count);
+    memmove(file + 8 + 50, file + 8, count - 8);
+    memcpy(file + 8, file + 8 + 50, 50);
+    file[8 + 10 + 10 + 12 + 9] = 3;
+    CHECK(probe(file, count + 50).orientation == 3 && probe(file, count + 50).has_sides);
     /* A segment shorter than its own length field ends the search. */
     make_jpeg(file, 0xc0, &count);
     file[5] = 1;

@@ -122,11 +122,15 @@ static void kernels(uint64_t *random) {
     }
 }
 
-/* Pictures of changing sizes: the weights that were kept are theirs. */
+/* Pictures of changing sizes, each also with another filter: the weights that were kept are theirs.
+ */
 static void kept_weights(uint64_t *random) {
     uint8_t *scratch = check_guard_tail(&scratch_guard, SCRATCH_BYTES);
     struct one many[12];
-    for (uint32_t i = 0; i < 12; i++) many[i] = any_one(random);
+    for (uint32_t i = 0; i < 12; i++) {
+        many[i] = i % 2 ? many[i - 1] : any_one(random);
+        many[i].plan.filter = (many[i].plan.filter + i % 2) % (LM_FILTER_NEAREST + 1);
+    }
     for (size_t i = 0; i < sizeof picture; i++) picture[i] = (uint8_t)(check_random(random) >> 56);
     struct lm_image_rows keeping;
     open_sink(lm_resample_kernel(0), KEPT_BYTES);
