@@ -338,6 +338,60 @@ static void cache(const struct check_guard *guard) {
     lm_model_close(&model, &ort);
 }
 
+static const char *written; /* at the next load, by somebody else; NULL: nothing is */
+
+static void write_to_it(void) {
+    FILE *file = written ? fopen(written, "abe") : NULL;
+    if (written) CHECK(file && fputc('\n', file) == '\n' && fclose(file) == 0);
+    written = NULL;
+}
+
+static OrtStatus *load_file(const OrtEnv *env, const char *path, const OrtSessionOptions *options,
+                            OrtSession **out) {
+    OrtStatus *status = ort.api->CreateSession(env, path, options, out);
+    write_to_it();
+    return status;
+}
+
+static OrtStatus *load_bytes(const OrtEnv *env, const void *data, size_t bytes,
+                             const OrtSessionOptions *options, OrtSession **out) {
+    OrtStatus *status = ort.api->CreateSessionFromArray(env, data, bytes, options, out);
+    write_to_it();
+    return status;
+}
+
+/* A model that is written to while it is loaded leaves no entry; one of before stays. */
+static void written_meanwhile(void) {
+    static struct lm_ort_api api;
+    struct lm_ort slow = ort;
+    struct lm_ort_source source;
+    char path[128], entry[128];
+    uint8_t bytes[4096];
+    api = *ort.api;
+    api.CreateSession = load_file;
+    api.CreateSessionFromArray = load_bytes;
+    slow.api = &api;
+    snprintf(path, sizeof path, "%s/written.onnx", directory);
+    snprintf(entry, sizeof entry, "%s/written.ort", directory);
+    FILE *from = fopen(digits, "rbe"), *to = fopen(path, "wbe");
+    CHECK(from && to);
+    for (size_t count; (count = fread(bytes, 1, sizeof bytes, from)) > 0;)
+        CHECK(fwrite(bytes, 1, count, to) == count);
+    CHECK(fclose(from) == 0 && fclose(to) == 0);
+    lumen_model_config config = config_of(path, entry);
+    CHECK_AT("a model that is written to while it is loaded");
+    for (int there = 0; there < 2; there++) {
+        written = path;
+        CHECK(lm_ort_source_open(&source, &slow, &config) == LUMEN_E_MODEL && !written);
+        CHECK(strstr(lm_error_last(), "was written while it was loaded: load it again"));
+        CHECK(access(entry, F_OK) == (there ? 0 : -1));
+        if (there) break;
+        CHECK(truncate(path, (off_t)file_bytes(digits)) == 0);
+        CHECK(lm_ort_source_open(&source, &slow, &config) == 0 && !source.from_cache);
+        lm_ort_source_close(&source);
+    }
+}
+
 int main(void) {
     const char *library = getenv("LUMEN_ORT"), *root = getenv("LUMEN_ROOT");
     struct check_guard guard;
@@ -366,6 +420,7 @@ int main(void) {
     refused_settings();
     refused_files(&random);
     cache(&guard);
+    written_meanwhile();
     lm_ort_close(&ort);
     CHECK(!ort.library && !ort.api && !ort.env && !ort.cpu_memory);
     lm_ort_close(&ort); /* twice does nothing */

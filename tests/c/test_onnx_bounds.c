@@ -180,6 +180,62 @@ static void graphs(void) {
     }
 }
 
+/* Operators, and the places of all inputs whose values decide how much they make: of these each is
+ * a value of the request in turn. */
+static void every_input(void) {
+    static const char *const operators[] = {"AffineGrid 1",
+                                            "BlackmanWindow 0",
+                                            "CenterCropPad 1",
+                                            "Col2Im 12",
+                                            "ConstantOfShape 0",
+                                            "DFT 12",
+                                            "Expand 1",
+                                            "HammingWindow 0",
+                                            "HannWindow 0",
+                                            "MaxUnpool 2",
+                                            "MelWeightMatrix 01234",
+                                            "OneHot 1",
+                                            "Pad 13",
+                                            "Range 012",
+                                            "ReduceL1 1",
+                                            "ReduceL2 1",
+                                            "ReduceLogSum 1",
+                                            "ReduceLogSumExp 1",
+                                            "ReduceMax 1",
+                                            "ReduceMean 1",
+                                            "ReduceMin 1",
+                                            "ReduceProd 1",
+                                            "ReduceSum 1",
+                                            "ReduceSumSquare 1",
+                                            "Reshape 1",
+                                            "Resize 123",
+                                            "STFT 13",
+                                            "Slice 1234",
+                                            "Split 1",
+                                            "Squeeze 1",
+                                            "Tile 12",
+                                            "TopK 1",
+                                            "Unsqueeze 1",
+                                            "Upsample 1",
+                                            "com.microsoft:QLinearReduceMean 1",
+                                            "Concat ",
+                                            "Gather ",
+                                            "Where ",
+                                            "Clip "};
+    for (size_t o = 0; o < sizeof operators / sizeof operators[0]; o++) {
+        int name_bytes = (int)strcspn(operators[o], " ");
+        for (int place = 0; place < 5; place++) {
+            char node[64], why[LM_ONNX_WHY_BYTES], inputs[] = "a,a,a,a,a";
+            struct text model = {.count = 0};
+            inputs[2 * place] = 'n';
+            snprintf(node, sizeof node, "%.*s %s>y", name_bytes, operators[o], inputs);
+            put_model(&model, &(struct graph){8, "n", "a", node});
+            CHECK_AT("%s", node);
+            CHECK(is_bounded(&model, why) == !strchr(operators[o] + name_bytes, '0' + place));
+        }
+    }
+}
+
 /* As many names as there are places in no table's first size. */
 static void many_names(void) {
     static char nodes[8192];
@@ -227,6 +283,30 @@ static void files(void) {
     CHECK(!is_bounded(&runtime, why) && strstr(why, "ONNX Runtime"));
 }
 
+/* Of operators and domains that are named twice the last ones count, as for Protocol Buffers. */
+static void named_twice(void) {
+    static const struct {
+        const char *operators[2], *domains[2];
+        bool bounded;
+    } nodes[] = {{{"Relu", "Loop"}, {"", ""}, false},
+                 {{"Loop", "Relu"}, {"", ""}, true},
+                 {{"Relu", "Relu"}, {"", "com.acme"}, false},
+                 {{"Relu", "Relu"}, {"com.acme", ""}, true}};
+    for (size_t n = 0; n < sizeof nodes / sizeof nodes[0]; n++) {
+        struct text node = {.count = 0}, graph = {.count = 0}, model = {.count = 0};
+        char why[LM_ONNX_WHY_BYTES];
+        for (int i = 0; i < 2; i++) {
+            const char *name = nodes[n].operators[i], *domain = nodes[n].domains[i];
+            put_bytes(&node, LM_ONNX_NODE_OPERATOR, name, strlen(name));
+            put_bytes(&node, LM_ONNX_NODE_DOMAIN, domain, strlen(domain));
+        }
+        put_bytes(&graph, LM_ONNX_GRAPH_NODE, node.bytes, node.count);
+        put_bytes(&model, LM_ONNX_MODEL_GRAPH, graph.bytes, graph.count);
+        CHECK_AT("node %zu", n);
+        CHECK(is_bounded(&model, why) == nodes[n].bounded);
+    }
+}
+
 /* Cut anywhere, and with other bytes anywhere: nothing is read beyond the end, and a graph that
  * loops is never taken for one that does not because it is cut. */
 static void damage(uint64_t *random) {
@@ -253,8 +333,10 @@ int main(void) {
     check_watchdog(120, "a graph that is walked");
     check_guard_open(&guard, 1 << 14);
     graphs();
+    every_input();
     many_names();
     files();
+    named_twice();
     damage(&random);
     check_guard_close(&guard);
     return check_finish("test_onnx_bounds");

@@ -3,10 +3,11 @@
  * CUDA, TensorRT or oneDNN need their hardware. */
 #include "base/error.h"
 #include "check.h"
-#include "onnx/ort.h"
+#include "onnx/ort.c" /* the file itself, whose log these functions write to */
 
 static char log_text[1024]; /* the calls, in order */
 static const char *refuser; /* the call that fails; NULL: none does */
+static const char *logged;  /* by that call; NULL: nothing is */
 static const char *message =
     "/src/cuda.cc:48 void onnxruntime::Load() libcublas.so.12 is not there\nStacktrace: 1";
 static char *available[] = {
@@ -18,7 +19,9 @@ static OrtProviderOptions *const made = (OrtProviderOptions *)(void *)log_text;
 static OrtStatus *say(const char *call) {
     size_t used = strlen(log_text);
     snprintf(log_text + used, sizeof log_text - used, "%s;", call);
-    return refuser && strcmp(refuser, call) == 0 ? (OrtStatus *)(void *)log_text : NULL;
+    if (!refuser || strcmp(refuser, call) != 0) return NULL;
+    if (logged) keep_last(NULL, ORT_LOG_ERROR, "", "", "", logged);
+    return (OrtStatus *)(void *)log_text;
 }
 
 static OrtStatus *say_options(const char *call, const char *const *keys, const char *const *values,
@@ -205,6 +208,26 @@ static void refused_by_the_runtime(void) {
     shut();
 }
 
+/* What was logged during the call says more than its status; what was logged before is of another
+ * one. */
+static void refused_in_the_log(void) {
+    const lumen_provider wanted[] = {{.name = "cuda"}};
+    message = "no such thing";
+    refuser = "append cuda";
+    for (int turn = 0; turn < 4; turn++) {
+        logged = turn % 2 ? "libnew.so is not there" : NULL;
+        keep_last(NULL, ORT_LOG_ERROR, "", "", "", turn < 2 ? "" : "libold.so is not there");
+        CHECK_AT("turn %d", turn);
+        CHECK(append(wanted, 1) == LUMEN_E_UNSUPPORTED);
+        CHECK(strcmp(lm_error_last(), logged ? "providers: cuda cannot be used here: libnew.so is "
+                                               "not there"
+                                             : "providers: cuda cannot be used here: no such "
+                                               "thing") == 0);
+        shut();
+    }
+    refuser = logged = NULL;
+}
+
 static void not_in_the_build(void) {
     static const struct {
         const char *name, *cure;
@@ -281,6 +304,7 @@ int main(void) {
     each_by_its_function();
     the_cpu_alone();
     refused_by_the_runtime();
+    refused_in_the_log();
     not_in_the_build();
     one_session();
     too_many();
