@@ -368,6 +368,23 @@ static void check_body(struct lm_ring *ring, uint8_t *sent, uint8_t *body, uint6
     close(theirs);
 }
 
+/* What comes before a connection is reset is told first, too. */
+static void check_reset(struct lm_ring *ring, const uint8_t *sent, uint8_t *body) {
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    int ours, theirs;
+    peer_pair(&ours, &theirs);
+    memset(body, 0, 1000);
+    peer_send(theirs, sent, 600);
+    CHECK(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+    close(theirs);
+    lm_ring_recv(ring, ours, body, 1000, 8, 5);
+    struct lm_completion found = peer_next(ring, LM_OP_RECV, 8, 5);
+    CHECK(found.result == 600 && memcmp(body, sent, 600) == 0);
+    lm_ring_recv(ring, ours, body, 400, 8, 5);
+    CHECK(peer_next(ring, LM_OP_RECV, 8, 5).result <= 0);
+    close(ours);
+}
+
 /* A receive that is taken back tells what has come, and what comes later is the next one's. */
 static void check_cancel(struct lm_ring *ring, const uint8_t *sent, uint8_t *body) {
     int ours, theirs;
@@ -813,6 +830,7 @@ int main(void) {
             check_header(ring);
             if (!local) check_urgent(ring); /* on unix sockets it depends on the kernel's build */
             check_body(ring, sent, body, random);
+            check_reset(ring, sent, body);
             check_cancel(ring, sent, body);
             if (!local) check_poll(ring, sent, body); /* unix sockets have no low mark */
             check_buffers_run_out(ring);
