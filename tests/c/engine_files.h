@@ -70,7 +70,14 @@ static inline void engine_seal(struct engine_file *file) {
                        header->tables_bytes - before, NULL, 0);
 }
 
-/* Random weights and activations, `count` layers as wide as `widths` says. */
+/* The labels of so many classes: 100, 101 and so on. */
+static inline void engine_labels(struct engine_file *file, uint32_t count) {
+    int64_t *labels = engine_section(file, LM_SECTION_LABELS, count * sizeof *labels);
+    for (uint32_t l = 0; l < count; l++) labels[l] = 100 + l;
+}
+
+/* Random weights, `count` layers as wide as `widths` says with these activations, and labels, which
+ * go to no output. */
 static inline void engine_make_dense(struct engine_file *file, const uint32_t *widths,
                                      const uint32_t *activations, uint32_t count,
                                      uint64_t *random) {
@@ -88,6 +95,7 @@ static inline void engine_make_dense(struct engine_file *file, const uint32_t *w
         floats += padded * (widths[l] + 1);
     }
     engine_header(file)->scores = widths[count];
+    engine_labels(file, widths[count]);
     engine_weights_begin(file, floats * sizeof(float));
     float *at = engine_section(file, LM_SECTION_FLOATS, floats * sizeof(float));
     for (size_t f = 0; f < floats; f++) at[f] = (float)check_below(random, 2001) / 1000 - 1;
@@ -95,7 +103,8 @@ static inline void engine_make_dense(struct engine_file *file, const uint32_t *w
 }
 
 /* A tree of one branch, for feature 0 of one, below 0.5 or not; each leaf has one of `items`. The
- * sums of `targets` are a regression's, with `base_count` base values. Not sealed. */
+ * sums of `targets` are a regression's, with `base_count` base values; there are labels, too. Not
+ * sealed. */
 static inline void engine_make_tree(struct engine_file *file, uint32_t targets,
                                     const struct lm_engine_item *items, uint32_t item_count,
                                     const float *base, uint32_t base_count) {
@@ -106,8 +115,9 @@ static inline void engine_make_tree(struct engine_file *file, uint32_t targets,
     header->compare = LM_COMPARE_LT;
     struct lm_engine_tree *tree = engine_section(file, LM_SECTION_TREES, sizeof *tree);
     *tree = (struct lm_engine_tree){.count = 4, .depth = 1};
-    memcpy(engine_section(file, LM_SECTION_BASE, base_count * sizeof *base), base,
-           base_count * sizeof *base);
+    float *base_values = engine_section(file, LM_SECTION_BASE, base_count * sizeof *base);
+    for (uint32_t b = 0; b < base_count; b++) base_values[b] = base[b];
+    engine_labels(file, targets);
     engine_weights_begin(file, LM_ENGINE_BLOCK_BYTES);
     struct lm_engine_node *nodes = engine_section(file, LM_SECTION_NODES, 4 * sizeof *nodes);
     nodes[1] = (struct lm_engine_node){.value.threshold = 0.5f, .child = 2};

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h> /* the team's */
 
+#include "base/error.h"
 #include "engine/team.h"
 #include "engine_files.h"
 
@@ -140,6 +141,14 @@ static void test_signals(void) {
     lm_team_close(&team);
 }
 
+/* As many helpers as a team may have, and one more. */
+static void test_most_helpers(void) {
+    static struct lm_team team;
+    CHECK(lm_team_open(&team, LM_TEAM_MAX, false) == 0 && team.helper_count == LM_TEAM_MAX);
+    lm_team_close(&team);
+    CHECK(lm_team_open(&team, LM_TEAM_MAX + 1, false) == LUMEN_E_NOMEM && team.helper_count == 0);
+}
+
 /* Each part of each job is called once, whoever takes it. */
 static void test_team(uint64_t *random) {
     static struct lm_team team;
@@ -169,6 +178,7 @@ int main(void) {
     CHECK(kernels >= 1);
     test_same_bits(&random);
     test_signals();
+    test_most_helpers();
     test_team(&random);
     return check_finish("test_engine_dense");
 }

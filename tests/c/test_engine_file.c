@@ -144,6 +144,39 @@ static void test_targets(void) {
     engine_file_close(&file);
 }
 
+/* Runs one row of a file with labels, all scores of which are equal. Returns its label. */
+static int64_t label_of_equals(struct engine_file *file, uint32_t count) {
+    struct lm_engine_view view;
+    struct lm_engine engine;
+    float input[3] = {0}, scores[3];
+    int64_t label = 0;
+    engine_header(file)->label_output = 1;
+    engine_seal(file);
+    CHECK(lm_engine_view_open(&view, file->bytes, file->count) == 0);
+    CHECK(lm_engine_open_view(&engine, &view) == 0);
+    lm_engine_run(&engine, 0, input, (void *[]){scores, &label}, 1, NULL);
+    for (uint32_t s = 0; s < count; s++) CHECK(scores[s] == scores[0]);
+    lm_engine_close(&engine);
+    return label;
+}
+
+/* Of equal scores the first one is the label's, as ArgMax and ONNX Runtime's trees have it. */
+static void test_ties(uint64_t *random) {
+    static const struct lm_engine_item items[] = {{0, 2}, {2, 2}, {1 | LM_ITEM_LAST, 2}};
+    uint32_t activation = LM_ACTIVATION_NONE, widths[] = {3, 3};
+    struct engine_file file;
+    CHECK_AT("ties");
+    engine_make_dense(&file, widths, &activation, 1, random);
+    struct lm_engine_place *floats = &engine_header(&file)->sections[LM_SECTION_FLOATS];
+    memset(file.bytes + floats->offset, 0, floats->bytes);
+    CHECK(label_of_equals(&file, 3) == 100);
+    engine_file_close(&file);
+    engine_make_tree(&file, 3, items, 3, NULL, 0);
+    engine_header(&file)->head = LM_HEAD_CLASSIFIER;
+    CHECK(label_of_equals(&file, 3) == 100);
+    engine_file_close(&file);
+}
+
 /* Whatever is written over header and tables, with a digest that fits. */
 static void test_tables(uint64_t *random) {
     struct engine_file file;
@@ -166,7 +199,9 @@ static void test_tables(uint64_t *random) {
             float input[LM_ENGINE_WIDTH_MAX / 64] = {0}, scores[64];
             int64_t labels[2];
             void *outputs[2] = {scores, labels};
-            bool fits = view.header->score_output < 1 && view.header->label_output > 1;
+            uint32_t label_output = view.header->label_output;
+            bool fits = view.header->score_output < 1 &&
+                        (label_output == 1 || label_output == LM_ENGINE_NONE);
             if (fits && lm_engine_open_view(&engine, &view) == 0) {
                 lm_engine_run(&engine, 0, input, outputs, 1, NULL);
                 lm_engine_close(&engine);
@@ -186,6 +221,7 @@ int main(void) {
     test_weights(&random);
     test_padding(&random);
     test_targets();
+    test_ties(&random);
     test_tables(&random);
     CHECK(lm_engine_open(&(struct lm_engine){0}, "/nowhere/engine", false) != 0);
     return check_finish("test_engine_file");
