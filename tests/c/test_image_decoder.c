@@ -260,6 +260,30 @@ static void test_sides(void) {
     free_picture(&png);
 }
 
+/* As many pixels as are served, and one more. */
+static void test_most_pixels(void) {
+    struct lm_image_plan plan = default_plan();
+    for (int kind = 0; kind < 4; kind++) {
+        bool is_whole = kind % 2;
+        struct picture picture =
+            kind < 2
+                ? make_jpeg(20, 21, &(struct jpeg_kind){.components = 3, .progressive = is_whole})
+                : make_png(20, 21, SPNG_COLOR_TYPE_TRUECOLOR, is_whole);
+        for (uint64_t most = 419; most <= 420; most++) {
+            enum lm_image_step expected = most < 420 ? LM_IMAGE_FAILED : LM_IMAGE_DONE;
+            CHECK_AT("kind %d, %u pixels", kind, (unsigned)most);
+            plan.max_pixels = most;
+            plan.max_whole_pixels = 420;
+            CHECK(decode(&plan, picture.file, picture.bytes, false) == expected);
+            plan.max_pixels = 420;
+            plan.max_whole_pixels = most;
+            if (!is_whole) expected = LM_IMAGE_DONE;
+            CHECK(decode(&plan, picture.file, picture.bytes, false) == expected);
+        }
+        free_picture(&picture);
+    }
+}
+
 /* The longest rows there are, within the memory of rows alone. */
 static void test_long_sides(void) {
     const struct lm_image_plan plan = default_plan();
@@ -428,6 +452,7 @@ int main(void) {
     test_jpegs();
     test_pngs();
     test_sides();
+    test_most_pixels();
     test_long_sides();
     test_scans();
     test_memory();
