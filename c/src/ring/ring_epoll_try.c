@@ -65,7 +65,7 @@ static bool try_body(struct lm_epoll *ring, struct lm_epoll_entry *entry,
     } else if (got < 0 && !(entry->flags & LM_EPOLL_READABLE)) {
         return false;
     }
-    /* All is there, or no more will come: what came is told first, an error the next time. */
+    /* All is there, or no more will come: what came is told first, and the end the next time. */
     int32_t result = entry->done > 0 || got == 0 ? (int32_t)entry->done : -errno;
     entry->flags &= ~(uint32_t)LM_EPOLL_RECV_BODY;
     complete(ring, entry, LM_OP_RECV, result, completion);
