@@ -172,15 +172,16 @@ static void each_reply_by_itself(void) {
                                         {.bytes = ANSWER - 1},
                                         {.status = LM_STATUS_DEADLINE, .bytes = 9},
                                         {.status = 200, .bytes = 9},
-                                        {.status = LM_STATUS_OVERLOADED, .bytes = ANSWER}};
-    lumen_load_config config = config_of(1, 7);
+                                        {.status = LM_STATUS_OVERLOADED, .bytes = ANSWER},
+                                        {.bytes = ANSWER}}; /* what was wrong before is over */
+    lumen_load_config config = config_of(1, 8);
     BEGIN(steps, false);
     lumen_load_result result = run(&config);
-    CHECK(result.requests == 2 && result.errors == 5 && result.mismatches == 2);
-    CHECK(result.statuses[LM_STATUS_OK] == 4 && result.statuses[LM_STATUS_DEADLINE] == 1);
+    CHECK(result.requests == 3 && result.errors == 5 && result.mismatches == 2);
+    CHECK(result.statuses[LM_STATUS_OK] == 5 && result.statuses[LM_STATUS_DEADLINE] == 1);
     CHECK(result.statuses[LM_STATUS_OVERLOADED] == 1 && result.statuses[15] == 1);
     CHECK(result.disconnects == 0 && result.late == 0 && result.unsent == 0);
-    CHECK(lm_load_relaxed_u64(&served) == 7);
+    CHECK(lm_load_relaxed_u64(&served) == 8);
     config.expect_bytes = 0; /* then nobody looks */
     BEGIN(steps, false);
     config.requests = 4;

@@ -104,6 +104,10 @@ static void shares(void) {
     for (ann.id = 1; ann.id <= OPEN / 2; ann.id++) CHECK(is_open(&ann)); /* they are hers */
     CHECK(lm_sequences_take(sequences, &ann, IDLE_NS + 2, &turn) == LM_SEQUENCE_TAKEN);
     end();
+    begin(OPEN); /* also while idle ones are still in the table, and none of them has to give way */
+    for (ann.id = 1; ann.id <= OPEN / 2; ann.id++) CHECK(is_open(&ann));
+    CHECK(lm_sequences_take(sequences, &ann, IDLE_NS + 2, &turn) == LM_SEQUENCE_TAKEN);
+    end();
     begin(OPEN);
     ann.is_bounded = false;
     for (ann.id = 1; ann.id <= OPEN; ann.id++) CHECK(is_open(&ann));
