@@ -1,6 +1,7 @@
-/* test_tls_door.c: the thread of the handshakes (tls/handshakes.h) and a client that speaks TLS: a
- * connection that no I/O thread takes is closed, and nothing of it is left: neither its session nor
- * its share of what one address may open. */
+/* test_tls_door.c: the thread of the handshakes (tls/handshakes.h) and a client that speaks TLS and
+ * trusts the first certificate that is for its host alone. A connection that no I/O thread takes is
+ * closed, and nothing of it is left: neither its session nor its share of what one address may
+ * open. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,7 +17,9 @@
 enum { CLIENTS = 3, CERTIFICATE_BYTES = 8192 };
 
 static const char host[] = "localhost";
-static char certificate[CERTIFICATE_BYTES], key[CERTIFICATE_BYTES];
+/* For another host, and twice for this one. */
+enum { ANOTHERS, FIRST, SECOND, CERTIFICATES };
+static char certificates[CERTIFICATES][CERTIFICATE_BYTES], keys[CERTIFICATES][CERTIFICATE_BYTES];
 static struct lm_tls_sessions *sessions;
 static struct lm_tls_door *door;
 static struct lm_address_table addresses;
@@ -41,10 +44,15 @@ static int listen_anywhere(void) {
 }
 
 static void open_door(void) {
-    const lumen_certificate own = {.certificate = certificate, .key = key, .source = "a test"};
-    const lumen_tls_config config = {.certificate_count = 1, .certificates = &own};
+    lumen_certificate own[CERTIFICATES];
+    const lumen_tls_config config = {.certificate_count = CERTIFICATES, .certificates = own};
     struct lm_tls_context *context;
-    CHECK(lumen_make_certificate("DNS:localhost", certificate, key, CERTIFICATE_BYTES) == 0);
+    for (uint32_t c = 0; c < CERTIFICATES; c++) {
+        const char *name = c == ANOTHERS ? "DNS:other.example" : "DNS:localhost";
+        own[c] =
+            (lumen_certificate){.certificate = certificates[c], .key = keys[c], .source = "a test"};
+        CHECK(lumen_make_certificate(name, certificates[c], keys[c], CERTIFICATE_BYTES) == 0);
+    }
     CHECK(lm_tls_sessions_open(&sessions) == 0);
     CHECK(lm_tls_context_open(&context, &config) == 0);
     CHECK(lm_tls_door_open(&door, context, sessions) == 0);
@@ -84,7 +92,7 @@ static void come_and_be_closed(const struct lm_tls_client *client, uint32_t numb
 }
 
 int main(void) {
-    const struct lm_tls_trust trust = {.authorities = certificate, .source = "a test"};
+    const struct lm_tls_trust trust = {.authorities = certificates[FIRST], .source = "a test"};
     struct lm_tls_client *client;
     if (!lm_openssl()) check_skip("test_tls_door", "there is no OpenSSL 3");
     check_watchdog(100, "a client that is closed");
