@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "check.h"
 #include "load/loadgen.h"
 
@@ -271,6 +272,7 @@ static void refused(lumen_load_config config, const char *why) {
 }
 
 static void settings(void) {
+    char path[5 + LM_UNIX_PATH_BYTES_MAX + 1] = "unix:/tmp/";
     lumen_load_config config = config_of(0, 1);
     refused(config, "1 to 16384, found 0");
     config.connections = 16385;
@@ -293,6 +295,12 @@ static void settings(void) {
     refused(config, "found 'localhost'");
     config.host = "unix:";
     refused(config, "found 'unix:'");
+    memset(path + 10, 'x', sizeof path - 11);
+    config.host = path; /* one byte too many, and as many as there may be */
+    refused(config, "a path of at most 107 bytes");
+    path[sizeof path - 2] = '\0';
+    lumen_load_result result;
+    CHECK(lumen_load(&config, &result, NULL) == LUMEN_E_IO);
 }
 
 int main(void) {

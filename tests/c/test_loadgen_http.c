@@ -78,7 +78,9 @@ static void in_pieces(uint64_t *random) {
         char stream[300];
         int bytes = snprintf(stream, sizeof stream, "%sHTTP/1.1 body\r\n\r\n", cases[c].head);
         size_t most = 1 + check_below(random, (uint32_t)bytes), at = 0, taken_bytes = 0;
-        struct lm_load_connection connection = {.head = head};
+        /* What could not be sent whole has ended the connection, whatever the reply says of it. */
+        const bool has_ended = check_below(random, 2) == 0;
+        struct lm_load_connection connection = {.head = head, .last = has_ended};
         CHECK_AT("pieces of at most %zu: %.100s", most, cases[c].head);
         ssize_t taken = 0;
         while (!connection.head_done && at < (size_t)bytes && taken >= 0) {
@@ -92,7 +94,8 @@ static void in_pieces(uint64_t *random) {
         CHECK((taken >= 0) == (cases[c].code != 0));
         if (taken < 0) continue;
         CHECK(connection.head_done && taken_bytes == strlen(cases[c].head));
-        CHECK(connection.body_left == cases[c].body_bytes && connection.last == cases[c].closes);
+        CHECK(connection.body_left == cases[c].body_bytes);
+        CHECK(connection.last == (has_ended || cases[c].closes));
         CHECK(connection.status == lm_load_http_status(cases[c].code));
     }
 }
