@@ -1,10 +1,12 @@
 /* test_load_figures.c: which requests the load report counts as answered and as failed, on I/O
- * threads and on workers. The clock is the test's. */
+ * threads and on workers, and what the report says of it. The clock is the test's. */
 #include <math.h>
 
+#include "base/clock.h"
 #include "check.h"
+#include "lumen_report.h"
+#include "server/state.h"
 #include "work/load_figures.h"
-#include "work/state.h"
 
 enum { IO, WORKER, GONE, BLOCKS };
 enum { SPAN_S = 100 };
@@ -35,6 +37,36 @@ static void figures_are(const char *what, uint64_t answered, uint64_t failed) {
     CHECK_AT("%s: %g answered, %g failed", what, figures.answered, figures.failed);
     CHECK(fabs(figures.answered * SPAN_S - (double)answered) < 0.5);
     CHECK(fabs(figures.failed * SPAN_S - (double)failed) < 0.5);
+}
+
+/* A server of two busy workers of four, beside which two requests wait. Its figures are of a time
+ * to come: none are made meanwhile. */
+static void report(void) {
+    static lumen_server server;
+    const struct lm_load_sums sums = {.workers = 4,
+                                      .ios = 1,
+                                      .workers_busy_ns = 2 * SPAN_S * second_ns,
+                                      .answered = 7 * SPAN_S,
+                                      .failed = 3 * SPAN_S,
+                                      .waiting = 2,
+                                      .running = 1};
+    const uint64_t later_ns = lm_now_ns() + 1000 * second_ns;
+    lumen_load_report found;
+    pthread_mutex_init(&server.control, NULL);
+    CHECK(lumen_report_load(&server, &found) == LUMEN_E_STATE);
+    server.state = SERVER_RUNNING;
+    lm_load_meter_open(&server.shared.load, later_ns - SPAN_S * second_ns);
+    CHECK(lm_load_meter_begin(&server.shared.load, later_ns));
+    lm_load_meter_make(&server.shared.load, &sums, later_ns);
+    CHECK(lumen_report_load(&server, &found) == 0);
+    CHECK_AT("utilization %g, %g answered, %g failed", found.utilization, found.answered,
+             found.failed);
+    CHECK(fabs(found.utilization - (0.5 + 0.5)) < 0.01);
+    CHECK(fabs(found.answered - 7) < 0.1 && fabs(found.failed - 3) < 0.1);
+    CHECK(found.waiting == 2 && found.running == 1 && !found.leaving);
+    lm_store_relaxed_u32(&server.shared.phase, LM_PHASE_UNREADY); /* relaxed: alone */
+    CHECK(lumen_report_load(&server, &found) == 0 && found.leaving && found.utilization == 10);
+    pthread_mutex_destroy(&server.control);
 }
 
 int main(void) {
@@ -73,5 +105,6 @@ int main(void) {
     count(&worker->requests_bad, 50);
     count(&worker->requests_too_large, 40);
     figures_are("requests that were wrong", 0, 0);
+    report();
     return check_finish("test_load_figures");
 }

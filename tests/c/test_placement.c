@@ -280,6 +280,28 @@ static void named_cores(void) {
     CHECK(strstr(placement.note, "engine.cores isolated: this kernel keeps no core free"));
 }
 
+static void are(const struct lm_cpu_set *set, const char *expected) {
+    char text[64];
+    lm_cpu_set_text(set, text, sizeof text);
+    CHECK_AT("cores %s", text);
+    CHECK(strcmp(text, expected) == 0);
+}
+
+/* Cores that are offline are neither allowed nor kept free, where no cpuset leaves them out. */
+static void offline_cores(void) {
+    tree_write(&(struct tree_machine){.name = "offline-cores",
+                                      .present = "0-7",
+                                      .online = "0-5",
+                                      .allowed = "0-6",
+                                      .nodes = {"0-7"},
+                                      .isolated = "3,5-7\n"});
+    lm_machine_read(&machine, root);
+    are(&machine.present, "0-7");
+    are(&machine.online, "0-5");
+    are(&machine.allowed, "0-5");
+    are(&machine.isolated, "3,5");
+}
+
 int main(void) {
     tree_top = check_temporary_directory();
     lists();
@@ -288,5 +310,6 @@ int main(void) {
     few();
     spare();
     named_cores();
+    offline_cores();
     return check_finish("test_placement");
 }

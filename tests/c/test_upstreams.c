@@ -9,6 +9,7 @@
 #include "formats/openai_request.h"
 #include "formats/openai_usage.h"
 #include "parts/upstreams.h"
+#include "server/state.h"
 #include "wire/http_response.h"
 #include "wire/http_scan.h"
 
@@ -142,6 +143,38 @@ static void moves(void) {
     CHECK(move(upstream, 100, MOST, true) == 0 && used(upstream) == MOST);
     CHECK(move(upstream, 100, 0, true) == LUMEN_E_INVALID && used(upstream) == MOST);
     lm_upstreams_close(&upstreams);
+}
+
+/* The place of an address that went is another's once the server's I/O thread has turned since: it
+ * may have chosen that address before. */
+static void moves_of_a_server(void) {
+    enum { MOST = LUMEN_UPSTREAM_ADDRESSES_MAX, TURNS = 3 };
+    static lumen_server server;
+    static struct lm_io io;
+    lumen_upstream_address addresses[MOST];
+    lumen_upstream_config config = good(addresses);
+    uint32_t index = UINT32_MAX;
+    for (uint32_t a = 0; a < MOST; a++)
+        addresses[a] =
+            (lumen_upstream_address){.ip = "127.0.0.1", .host = "there", .path = "", .port = 1 + a};
+    config.address_count = MOST;
+    server.shared.ios = &io;
+    server.shared.io_count = 1;
+    pthread_mutex_init(&server.control, NULL);
+    CHECK(lumen_add_upstream(&server, &config, &index) == 0 && index == 0);
+    CHECK(lumen_move_upstream(&server, 0, addresses, 1) == LUMEN_E_STATE);
+    server.state = SERVER_RUNNING;
+    for (uint32_t turn = 1; turn <= TURNS; turn++) {
+        CHECK_AT("turn %u", turn);
+        CHECK(lumen_move_upstream(&server, 0, addresses, 1) == 0); /* all others go */
+        addresses[1].port = 100 + turn;
+        CHECK(lumen_move_upstream(&server, 0, addresses, 2) == LUMEN_E_AGAIN);
+        lm_store_release_u64(&io.turns_seen, turn);
+        CHECK(lumen_move_upstream(&server, 0, addresses, 2) == 0);
+        CHECK(used(server.shared.upstreams.at[0]) == 2);
+    }
+    pthread_mutex_destroy(&server.control);
+    lm_upstreams_close(&server.shared.upstreams);
 }
 
 /* ---- heads of answers ---- */
@@ -312,6 +345,7 @@ static void test_usages(void) {
 
 int main(void) {
     moves();
+    moves_of_a_server();
     test_settings();
     test_heads();
     test_fields();
