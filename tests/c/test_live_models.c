@@ -1,7 +1,8 @@
 /* test_live_models.c: what a running server keeps of its models while others come and go: the
- * places that virtual models and fallbacks name, the tensors that a request was meant for, and who
- * was asked last. LUMEN_ORT names libonnxruntime.so. */
+ * places that virtual models and fallbacks name, what is theirs of other models, the tensors that a
+ * request was meant for, and who was asked last. LUMEN_ORT names libonnxruntime.so. */
 #include "live.h"
+#include "models/process.h"
 #include "tiny_tokenizer.h"
 
 enum { MANY_TEXTS = LM_BULK_TEXTS, TOKENS_MAX = 12 };
@@ -82,6 +83,53 @@ static void bounds_of_steps(void) {
         CHECK(model->free_count == 1 && model->free_dims[0].max == 3);
         CHECK(!model->free_dims[0].by_default);
     }
+    lumen_close(server);
+}
+
+/* An ensemble has rows where one of its inputs has, wherever that stands. */
+static void rows_of_steps(void) {
+    static const lumen_step_tensor from[] = {{"x", "t"}, {"k", "k"}};
+    static const lumen_step sum[] = {{.model = 1, .output_count = 1, .outputs = &made},
+                                     {.model = 2, .input_count = 2, .inputs = from}};
+    static const lumen_steps_config config = {.count = 2, .steps = sum};
+    static char path[300];
+    lumen_server *server = start();
+    lumen_model_config second = model_of("second", 1), add = model_of("add", 0), all = chain();
+    snprintf(path, sizeof path, "%s/add.onnx", check_directory);
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,4");
+    graph_input("k", ORT_FLOAT, "4");
+    graph_node("Add", "x,k", "z");
+    graph_output("z", ORT_FLOAT, "n,4");
+    graph_save(path);
+    add.path = path;
+    all.steps = &config;
+    load(server, &second, 1);
+    load(server, &add, 2);
+    load(server, &all, 3);
+    const struct lm_model *model = lm_model_set_named(server->set, "chain");
+    CHECK(model->input_count == 2 && strcmp(model->inputs[1].name, "k") == 0);
+    CHECK(model->rows_free && model->max_rows == 8);
+    lumen_close(server);
+}
+
+/* ---- processes ---- */
+
+/* How long a Run in a process may take: as the model says, else as the server. */
+static void hangs_of_processes(void) {
+    lumen_config config = config_of(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    lumen_model_config own = model_of("own", 0), servers = model_of("servers", 1);
+    lumen_server *server = NULL;
+    uint32_t index;
+    config.hang_seconds = 60;
+    own.isolation = servers.isolation = LUMEN_ISOLATION_PROCESS;
+    own.process_key = 1;
+    servers.process_key = 2;
+    own.isolation_hang_seconds = 7;
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &own, &index) == 0);
+    CHECK(lumen_add_model(server, &servers, &index) == 0);
+    CHECK(server->set->models[0]->process->hang_ns == 7000000000);
+    CHECK(server->set->models[1]->process->hang_ns == 60000000000);
     lumen_close(server);
 }
 
@@ -251,6 +299,8 @@ int main(void) {
     graph_save(any_length);
     steps_behind_a_free_index();
     bounds_of_steps();
+    rows_of_steps();
+    hangs_of_processes();
     fallbacks();
     meant_for_other_tensors();
     asked_for_many_texts();
