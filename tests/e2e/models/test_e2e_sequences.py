@@ -27,6 +27,7 @@ from lumen_uring.errors import BadRequest
 
 pytestmark = pytest.mark.once  # what runs models is the same on both backends
 
+LONG = 40_000  # trips of a slow graph, which last longer than its client waits
 CONTROLS = {"start": "START", "end": "END", "ready": "READY", "id": "ID"}
 
 
@@ -259,6 +260,13 @@ def test_a_client_that_left_during_its_run(serve: Serve, tmp_path: Path) -> None
         leaver.reset()
         harness.eventually(lambda: http.query(text(0)).code == 200, "its Run has ended")
         assert http.query(text(1)).outputs["y"].data.tolist() == [1]
+        # So does one that was answered before its Run has ended, since its time was over.
+        harness.eventually(
+            lambda: "has not returned" in http.query(text(LONG, timeout=100_000)).error,
+            "an answer during a Run",
+        )
+        harness.eventually(lambda: http.query(text(0)).code == 200, "the late one's Run has ended")
+        assert http.query(text(1)).outputs["y"].data.tolist() == [2]
 
 
 def test_the_table_is_bounded(serve: Serve, tmp_path: Path) -> None:
