@@ -9,6 +9,7 @@
 #include "check.h"
 #include "lumen.h"
 #include "parts/errands.h"
+#include "server/state.h"
 
 enum { IOS = 3, CALLS = 3000, ALL_KINDS = 0x1f };
 
@@ -126,6 +127,30 @@ static void uploads(void) {
     lm_errands_close(errands);
 }
 
+/* ---- the control program's calls ---- */
+
+/* The I/O thread whose client waits is woken, however long it may sleep. */
+static void a_finished_one_wakes_its_thread(void) {
+    static lumen_server server;
+    struct lm_completion completions[4];
+    lumen_errand found;
+    CHECK(lumen_next_errand(&server, 0, &found) == LUMEN_E_STATE);
+    CHECK(lumen_open_errands(&server, ALL_KINDS, 0) == 0);
+    CHECK(lm_ring_open(&server.ios[1].ring, LUMEN_IO_AUTO, 4) == 0);
+    errands = server.shared.errands;
+    CHECK(lumen_next_errand(&server, 0, &found) == LUMEN_E_AGAIN && submit(1, "model"));
+    CHECK(lumen_next_errand(&server, 0, &found) == 0 && strcmp(found.name, "model") == 0);
+    CHECK(found.body_bytes == 5 && memcmp(found.body, "model", 5) == 0);
+    CHECK(lumen_finish_errand(&server, found.id + 1, 200, "[]", 2) == LUMEN_E_INVALID);
+    CHECK(lumen_finish_errand(&server, found.id, 200, "[]", 2) == 0);
+    check_watchdog(60, "an I/O thread that is woken");
+    const int count = lm_ring_wait(server.ios[1].ring, 0, UINT64_MAX, completions, 4);
+    check_watchdog(0, "");
+    CHECK(count == 1 && completions[0].op == LM_OP_WAKE);
+    lm_ring_close(server.ios[1].ring);
+    lm_errands_close(errands);
+}
+
 /* ---- under load ---- */
 
 static uint32_t answered[IOS], left[IOS];
@@ -215,6 +240,7 @@ int main(void) {
     so_many();
     abandoned();
     uploads();
+    a_finished_one_wakes_its_thread();
     each_comes_back_once();
     the_end();
     return check_finish("test_errands");

@@ -150,6 +150,24 @@ static void every_thread_has_its_line(void) {
     lm_trace_close(&io.trace);
 }
 
+/* A row that an I/O thread has answered from the cache has that thread's number, not a worker's. */
+static void rows_of_the_cache(void) {
+    static char lines[4][LM_LINE_BYTES_MAX];
+    const struct lm_trace_record row = row_of(0);
+    struct lm_telemetry telemetry;
+    char path[128];
+    snprintf(path, sizeof path, "%s/cache.csv", check_directory);
+    CHECK(lm_trace_open(&io.trace) == 0);
+    CHECK(lm_telemetry_open(&telemetry, &shared, path, NULL) == 0);
+    CHECK(lm_telemetry_start(&telemetry) == 0);
+    lm_trace_push(&io.trace, &row);
+    lm_telemetry_close(&telemetry);
+    lm_trace_close(&io.trace);
+    read_lines(path, lines, 2);
+    CHECK_AT("%.150s", lines[1]);
+    CHECK(strncmp(lines[1], "0,first,0,cache,standard,", 25) == 0);
+}
+
 /* Lines that the files do not take are counted, for both together. */
 static void lines_that_are_lost(void) {
     struct lm_trace_record of_worker = {.dialect = "native"},
@@ -226,6 +244,7 @@ int main(void) {
     check_file(path, 0, ROWS);
     lm_telemetry_close(&telemetry); /* twice does nothing */
     every_thread_has_its_line();
+    rows_of_the_cache();
     times_and_peers();
     lines_that_are_lost();
     for (uint32_t w = 0; w < WORKERS; w++) lm_trace_close(&workers[w].trace);

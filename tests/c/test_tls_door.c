@@ -14,12 +14,19 @@
 #include "tls/client.h"
 #include "tls/handshakes.h"
 
-enum { CLIENTS = 3, CERTIFICATE_BYTES = 8192 };
+enum { CERTIFICATE_BYTES = 8192 };
 
-static const char host[] = "localhost";
-/* For another host, and twice for this one. */
+/* For another host and for addresses, which clients do not tell the server; twice for this one. */
 enum { ANOTHERS, FIRST, SECOND, CERTIFICATES };
 static char certificates[CERTIFICATES][CERTIFICATE_BYTES], keys[CERTIFICATES][CERTIFICATE_BYTES];
+/* Clients, one after the other, and the one certificate that each trusts. */
+static const struct {
+    uint32_t trusted;
+    const char *host;
+} clients[] = {{FIRST, "localhost"}, {FIRST, "LocalHost"},    {ANOTHERS, "other.example"},
+               {ANOTHERS, "::1"},    {ANOTHERS, "127.0.0.1"}, {FIRST, "localhost"}};
+enum { CLIENTS = sizeof clients / sizeof clients[0] };
+
 static struct lm_tls_sessions *sessions;
 static struct lm_tls_door *door;
 static struct lm_address_table addresses;
@@ -48,7 +55,8 @@ static void open_door(void) {
     const lumen_tls_config config = {.certificate_count = CERTIFICATES, .certificates = own};
     struct lm_tls_context *context;
     for (uint32_t c = 0; c < CERTIFICATES; c++) {
-        const char *name = c == ANOTHERS ? "DNS:other.example" : "DNS:localhost";
+        const char *name =
+            c == ANOTHERS ? "DNS:other.example,IP:127.0.0.1,IP:::1" : "DNS:localhost";
         own[c] =
             (lumen_certificate){.certificate = certificates[c], .key = keys[c], .source = "a test"};
         CHECK(lumen_make_certificate(name, certificates[c], keys[c], CERTIFICATE_BYTES) == 0);
@@ -66,7 +74,7 @@ static void open_door(void) {
 }
 
 /* A client's whole connection: its handshake, until the server closes it. */
-static void come_and_be_closed(const struct lm_tls_client *client, uint32_t number) {
+static void come_and_be_closed(const struct lm_tls_client *client, const char *host) {
     const struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     enum lm_tls_greeting greeting;
@@ -81,7 +89,7 @@ static void come_and_be_closed(const struct lm_tls_client *client, uint32_t numb
         struct pollfd readable = {.fd = fd, .events = POLLIN};
         CHECK(poll(&readable, 1, -1) == 1);
     }
-    CHECK_AT("client %u: %.99s", number, why);
+    CHECK_AT("a client of %s: %.99s", host, why);
     CHECK(greeting == LM_TLS_GREETED);
     do {
         got = recv(fd, bytes, sizeof bytes, 0); /* its tickets, then the end */
@@ -92,18 +100,21 @@ static void come_and_be_closed(const struct lm_tls_client *client, uint32_t numb
 }
 
 int main(void) {
-    const struct lm_tls_trust trust = {.authorities = certificates[FIRST], .source = "a test"};
-    struct lm_tls_client *client;
     if (!lm_openssl()) check_skip("test_tls_door", "there is no OpenSSL 3");
     check_watchdog(100, "a client that is closed");
     open_door();
-    CHECK(lm_tls_client_open(&client, &trust, NULL) == 0);
-    for (uint32_t c = 0; c < CLIENTS; c++) come_and_be_closed(client, c);
+    for (uint32_t c = 0; c < CLIENTS; c++) {
+        const struct lm_tls_trust trust = {.authorities = certificates[clients[c].trusted],
+                                           .source = "a test"};
+        struct lm_tls_client *client;
+        CHECK(lm_tls_client_open(&client, &trust, NULL) == 0);
+        come_and_be_closed(client, clients[c].host);
+        lm_tls_client_close(client);
+    }
     lm_tls_door_join(door);
     CHECK(lm_load_relaxed_u64(&offered) == CLIENTS && door->count == 0); /* relaxed: it has ended */
     CHECK(lm_load_relaxed_u64(&counters.tls_full) == CLIENTS);
     CHECK(lm_load_relaxed_u64(&counters.tls_crowded) == 0);
-    lm_tls_client_close(client);
     lm_tls_door_close(door);
     lm_tls_sessions_close(sessions);
     lm_address_table_close(&addresses);
