@@ -45,6 +45,23 @@ static void bounds(void) {
     CHECK(lm_sequences_open(&sequences, &states) == LUMEN_E_INVALID && !sequences);
 }
 
+/* All states of a model together have a bound; none of their memory is taken before. */
+static void bytes_of_states(void) {
+    static const lumen_state state = {.input = "s", .output = "s_next"};
+    const lumen_sequences_config config = {
+        .max_open = 1024, .idle_ms = 1, .states = &state, .state_count = 1};
+    static const char *names[] = {"x", "y"};
+    model.input_names = &names[0];
+    model.output_names = &names[1];
+    CHECK(lm_sequences_open(&sequences, &config) == 0);
+    sequences->states[0].has_input = sequences->states[0].has_output = true;
+    sequences->states[0].tensor.row_bytes = LM_SEQUENCES_BYTES_MAX / 1024 / 2;
+    CHECK(lm_sequences_settle(sequences, &model, NULL) == LUMEN_E_MODEL);
+    CHECK(strstr(lm_error_last(), "1024 states of 1073741824 bytes are more than 1099511627776"));
+    CHECK(!sequences->memory.base);
+    end();
+}
+
 static bool is_open(const struct lm_sequence_ask *ask) {
     struct lm_sequence_turn turn;
     if (lm_sequences_take(sequences, ask, 1, &turn) != LM_SEQUENCE_TAKEN) return false;
@@ -285,6 +302,7 @@ int main(void) {
     uint64_t random = check_seed();
     check_watchdog(100, "sequences that begin and end");
     bounds();
+    bytes_of_states();
     owners();
     shares();
     groups();
