@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "check.h"
 #include "models/model.h"
+#include "models/sizes.h"
 #include "models/warmup.h"
 
 static struct lm_tensor inputs[2] = {{.name = "a",
