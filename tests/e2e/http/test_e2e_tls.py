@@ -319,12 +319,12 @@ def test_a_ticket_is_good_for_what_was_proved(
 ) -> None:
     """Row 50. Not when the client's certificate has expired since, and not when the handshake began
     before the certificates were read again."""
-    until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=3)
-    short = tls.write(tmp_path / "clients", files.authority, "short", "ci.test", until=until)
     lasting = tls.write(tmp_path / "clients", files.authority, "lasting", "ci.test")
     own = {"tls": files.settings(clients="certified", client_ca=files.ca)}
     server = serve({"server": own, "models": models(tmp_path)})
     port = tls.port_of(server)
+    until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=3)
+    short = tls.write(tmp_path / "clients", files.authority, "short", "ci.test", until=until)
     context = tls.context(files, client=short)
     with tls.connect(port, context) as stream:
         assert answer(stream, LIVE)
