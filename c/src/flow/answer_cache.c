@@ -107,8 +107,15 @@ static void keep(struct lm_response_cache *cache, const struct lm_request *reque
         lm_cache_write(&cursor, keeping->outputs[o].iov_base, bytes[o]);
 }
 
+/* Whoever has an answer from the cache has its outputs, and nobody reads the request: not its texts
+ * either. */
+static bool is_of_outputs(const struct lm_request *request) {
+    return request->encoding != LM_ENCODING_TEXTS || !lm_texts_wish_repeats(&request->asked->texts);
+}
+
 void lm_answers_keep(struct lm_io *io, struct lm_request *request) {
-    if (!request->keeping.whole || request->status != LM_STATUS_OK) return;
+    if (!request->keeping.whole || request->status != LM_STATUS_OK || !is_of_outputs(request))
+        return;
     struct lm_response_cache *cache = &io->answers->entries;
     const uint64_t began_ns = lm_now_ns();
     keep(cache, request);

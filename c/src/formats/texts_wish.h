@@ -22,4 +22,9 @@ struct lm_texts_wish {
     uint8_t turn;           /* enum lm_texts_turn */
 };
 
+/* Whether the reply is made of the request's texts, not of the model's outputs alone. */
+static inline bool lm_texts_wish_repeats(const struct lm_texts_wish *wish) {
+    return wish->with_texts || wish->ask.runs_nothing;
+}
+
 #endif
