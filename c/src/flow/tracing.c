@@ -69,9 +69,12 @@ static uint16_t keep(char *to, struct lm_slice value, size_t most, bool is_fit) 
 void lm_tracing_keep(struct lm_io *io, const struct lm_connection *connection,
                      const struct lm_tracing_head *head) {
     struct lm_tracing *tracing = io->tracing;
-    if (!tracing || !(head->traceparent.bytes || head->request_id.bytes))
-        return; /* tracestate alone says nothing */
+    if (!tracing) return;
     struct said *said = &tracing->said[connection->index];
+    if (!head->traceparent.bytes && !head->request_id.bytes) { /* tracestate alone says nothing */
+        if (tracing->any) said->started_ns = 0; /* one before it may have begun in this turn, too */
+        return;
+    }
     said->generation = connection->generation;
     said->started_ns = connection->in.started_ns;
     said->is_part = lm_traceparent_read(head->traceparent, &said->parent);
