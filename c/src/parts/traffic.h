@@ -36,9 +36,10 @@ uint32_t lm_traffic_pick(const struct lm_traffic_rule *rule, uint32_t served, ui
 static inline uint32_t lm_traffic_turn(uint32_t n) {
     return n * 2654435769u;
 }
-/* Whether the n-th request is one of so many in a hundred. */
+/* Whether the n-th request is one of so many in a hundred: of each version's, since the sequence
+ * has a ratio of its own (the square root of 2). */
 static inline bool lm_traffic_is_of(uint32_t percent, uint32_t n) {
-    return (uint64_t)lm_traffic_turn(n) * 100 >> 32 < percent;
+    return (uint64_t)(n * 1779033703u) * 100 >> 32 < percent;
 }
 /* Where all requests of a session stand: 1 to 2^16 - 1; 0: there is no session. */
 uint16_t lm_traffic_session(const char *text, size_t bytes);
