@@ -23,6 +23,11 @@ void lm_record_status(struct lm_worker *worker, struct lm_request *request) {
         lm_add_single_writer_u64(&model->model_unfit, 1);
         return;
     }
+    if (request->status == LM_STATUS_DEADLINE) {
+        lm_add_single_writer_u64(&counters->requests_expired, 1);
+        lm_add_single_writer_u64(&model->model_expired, 1);
+        return;
+    }
     if (request->status != LM_STATUS_OK) {
         bool failed = request->status == LM_STATUS_INFERENCE_FAILED;
         lm_add_single_writer_u64(&counters->requests_error, 1);
