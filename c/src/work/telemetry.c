@@ -48,14 +48,14 @@ bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room) 
 static void write_row(struct lm_telemetry *telemetry, uint32_t worker,
                       const struct lm_trace_record *row) {
     const struct lm_shared *shared = telemetry->shared;
-    const bool is_cached = worker >= shared->bulk.answerers; /* an I/O thread's own */
+    const bool is_own = worker >= shared->bulk.answerers; /* an I/O thread's */
+    const char *own = row->kind == LUMEN_SPAN_UPSTREAM ? "upstream" : "cache";
     char line[LM_LINE_BYTES_MAX];
     int bytes = snprintf(
         line, sizeof line,
         "%llu,%s,%u,%s,%s,%llu,%u,%u,%u,%llu,%llu,%llu,%llu,%llu,%llu,%u,%u,%s\n",
         (unsigned long long)row->id, lm_stats_model_name(&shared->stats, row->model),
-        is_cached ? worker - shared->bulk.answerers : worker,
-        is_cached ? "cache" : lm_queue_name(row->queue),
+        is_own ? worker - shared->bulk.answerers : worker, is_own ? own : lm_queue_name(row->queue),
         row->allocator == LUMEN_ALLOCATOR_ARENA ? "lumen_arena" : "standard",
         (unsigned long long)row->started_ns, row->bytes, row->rows, row->batch_rows,
         (unsigned long long)row->receive_ns, (unsigned long long)row->queue_ns,
