@@ -31,10 +31,14 @@ struct figures {
     uint64_t latency[LM_MODEL_HISTOGRAM_BUCKETS];
 };
 
-static void add_total(struct figures *figures, const struct lm_stats_block *stats, uint32_t model) {
-    const struct lm_model_histogram *total = &stats->models[model].stages[LM_MODEL_STAGE_TOTAL];
+/* relaxed: counters of other threads, each read whole */
+static void add_stages(struct figures *figures, const struct lm_stats_block *stats,
+                       uint32_t model) {
+    const struct lm_model_histogram *stages = stats->models[model].stages;
+    figures->queue_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_QUEUE].sum_ns);
+    figures->infer_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_INFER].sum_ns);
     for (uint32_t b = 0; b < LM_MODEL_HISTOGRAM_BUCKETS; b++)
-        figures->latency[b] += lm_load_relaxed_u64(&total->buckets[b]); /* relaxed: a counter */
+        figures->latency[b] += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_TOTAL].buckets[b]);
 }
 
 static void sum(const struct lm_shared *shared, uint32_t model, struct figures *figures) {
@@ -46,7 +50,8 @@ static void sum(const struct lm_shared *shared, uint32_t model, struct figures *
                             lm_load_relaxed_u64(&stats->models[model].io.model_unfit) +
                             lm_load_relaxed_u64(&stats->models[model].io.model_bad);
         figures->answered += lm_load_relaxed_u64(&stats->models[model].io.model_ok);
-        add_total(figures, stats, model);
+        figures->failed += lm_load_relaxed_u64(&stats->models[model].io.model_failed);
+        add_stages(figures, stats, model);
     }
     for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
         if (!lm_worker_is_there(&shared->workers[w])) continue;
@@ -55,10 +60,7 @@ static void sum(const struct lm_shared *shared, uint32_t model, struct figures *
         figures->failed += lm_load_relaxed_u64(&stats->models[model].worker.model_failed);
         figures->refused += lm_load_relaxed_u64(&stats->models[model].worker.model_expired) +
                             lm_load_relaxed_u64(&stats->models[model].worker.model_unfit);
-        const struct lm_model_histogram *stages = stats->models[model].stages;
-        figures->queue_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_QUEUE].sum_ns);
-        figures->infer_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_INFER].sum_ns);
-        add_total(figures, stats, model);
+        add_stages(figures, stats, model);
     }
 }
 

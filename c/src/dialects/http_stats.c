@@ -12,6 +12,21 @@
 
 #define STATS_AGE_NS 1000000000ull /* of many models */
 
+/* Of a model that an upstream serves: a request is a row and a Run. */
+static void add_elsewhere(const struct lm_io_model_counters *from,
+                          struct lm_oip_model_stats *stats) {
+    const uint64_t ok = lm_load_relaxed_u64(&from->model_ok); /* relaxed: as below, all of them */
+    stats->ok += ok;
+    stats->rows += ok;
+    stats->runs += ok;
+    stats->failed += lm_load_relaxed_u64(&from->model_failed);
+    stats->ok_ns += lm_load_relaxed_u64(&from->model_ok_ns);
+    stats->failed_ns += lm_load_relaxed_u64(&from->model_failed_ns);
+    stats->queue_ns += lm_load_relaxed_u64(&from->model_queue_ns);
+    stats->infer_ns += lm_load_relaxed_u64(&from->model_infer_ns);
+    stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns);
+}
+
 /* Sums a model's counters over the threads: each word is read whole, the sum is of the moment. */
 static void sum_model(const struct lm_io *io, const struct lm_model *served,
                       struct lm_oip_model_stats *stats) {
@@ -52,6 +67,10 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
         /* relaxed: counters of another thread, all of them */
         const uint64_t last = lm_load_relaxed_u64(&from->model_last_ms);
         if (last > stats->last_inference_ms) stats->last_inference_ms = last;
+        if (lm_model_is_elsewhere(served)) {
+            add_elsewhere(from, stats);
+            continue;
+        }
         stats->hits += lm_load_relaxed_u64(&from->model_cache_hits);
         stats->misses += lm_load_relaxed_u64(&from->model_cache_misses);
         stats->hits_ns += lm_load_relaxed_u64(&from->model_ok_ns);
