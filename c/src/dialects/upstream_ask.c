@@ -165,8 +165,10 @@ void lm_upstream_send(struct lm_io *io, struct lm_link *link) {
     link->has_answered = false;
     link->head_used = 0;
     link->moved_ns = io->now_ns;
-    lm_exchange_of(io, link->slot)->is_sent = true;
-    request->popped_ns = request->preprocessed_ns = lm_now_ns(); /* so long it waited for a link */
+    struct lm_exchange *exchange = lm_exchange_of(io, link->slot);
+    exchange->is_sent = true;
+    if (exchange->rival == LM_NO_LINK) /* so long it waited for a link; not for its second one */
+        request->popped_ns = request->preprocessed_ns = lm_now_ns();
     if (link->stream.is_stream) {
         lm_stream_ask(io, link);
         return;

@@ -15,6 +15,7 @@
 enum {
     FAILURES_MAX = 5, /* then an address is left alone */
     EJECTED_S = 30,
+    DOWN_S = 5,          /* so long a model is not ready whose upstream's connections stay open */
     DIAL_PAUSE_MS = 500, /* behind a connection that could not be had */
     RETRIES_FREE = 3,    /* however few requests there are */
     SHARE_S = 10         /* over which the share of retries is measured */
@@ -90,6 +91,7 @@ void lm_upstream_failed(struct lm_io *io, uint32_t upstream, uint32_t address) {
     struct lm_upstream_health *health = health_of(io, upstream, address);
     bool is_down = true;
     health->failures++;
+    health->failed_ns = io->now_ns;
     if (health->failures >= FAILURES_MAX && health->ejected_until_ns <= io->now_ns &&
         may_eject(io, upstream)) {
         health->ejected_until_ns = io->now_ns + EJECTED_S * 1000000000ull;
@@ -289,6 +291,18 @@ static void leave(struct lm_io *io, const struct lm_upstream_health *health) {
         lm_trunk_close(io, &links[l]);
 }
 
+/* Whoever is asked only while the model is ready may never ask again: after a pause an address that
+ * has failed, and has a connection, counts as one that may answer. false: it is to be looked at
+ * again. */
+static bool forgive(struct lm_io *io, uint32_t upstream, uint32_t address) {
+    const struct lm_upstream_health *health = health_of(io, upstream, address);
+    if (health->failures == 0 || health->open == 0) return true;
+    if (io->now_ns < health->failed_ns + DOWN_S * 1000000000ull) return false;
+    /* relaxed: a word for those who ask whether the model is ready */
+    lm_store_relaxed_u32(&io->shared->upstreams.at[upstream]->is_down, 0);
+    return true;
+}
+
 bool lm_upstream_keep(struct lm_io *io) {
     const struct lm_upstreams *upstreams = &io->shared->upstreams;
     bool all = true;
@@ -300,6 +314,7 @@ bool lm_upstream_keep(struct lm_io *io) {
                 leave(io, health);
                 continue;
             }
+            if (!forgive(io, u, a)) all = false;
             if (health->open >= upstreams->at[u]->connections) continue;
             all = false;
             if (io->now_ns < health->next_dial_ns) continue;

@@ -137,6 +137,7 @@ struct lm_upstream_health {
     uint32_t busy;       /* requests there */
     uint32_t failures;   /* one behind the other */
     SSL_SESSION *ticket; /* with which it is greeted sooner; NULL: none */
+    uint64_t failed_ns;  /* the last of them */
     uint64_t ejected_until_ns;
     uint64_t next_dial_ns;
 };
