@@ -71,11 +71,6 @@ void lm_http_answer_for(struct lm_io *io, struct lm_connection *connection,
         "Retry-After: 1\r\n", why);
 }
 
-uint32_t lm_http_key(const struct lm_io *io, const struct lm_connection *connection) {
-    (void)io;
-    return connection->in.call.key;
-}
-
 void lm_http_complete_row(const struct lm_request *request, struct lm_trace_record *row) {
     const struct lm_oip_request *asked = request->asked;
     size_t bytes = asked->id_bytes < sizeof row->http_id ? asked->id_bytes : 0;

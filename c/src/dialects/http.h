@@ -5,6 +5,7 @@
 #ifndef LM_DIALECTS_HTTP_H
 #define LM_DIALECTS_HTTP_H
 
+#include "dialects/http_access.h"
 #include "dialects/http_admit.h"
 #include "dialects/http_block.h"
 #include "dialects/http_receive.h"
@@ -27,7 +28,6 @@ void lm_http_forget(struct lm_io *io, struct lm_connection *connection);
 uint64_t lm_http_bytes_expected(const struct lm_connection *connection);
 void lm_http_answer_for(struct lm_io *io, struct lm_connection *connection,
                         struct lm_request *request, enum lm_status status, const char *why);
-uint32_t lm_http_key(const struct lm_io *io, const struct lm_connection *connection);
 void lm_http_complete_row(const struct lm_request *request, struct lm_trace_record *row);
 
 /* Control thread: what each I/O thread keeps for HTTP. */

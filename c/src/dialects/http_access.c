@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "dialects/http_refuse.h"
+#include "flow/gate.h"
 #include "flow/tls.h"
 #include "wire/http_scan.h"
 
@@ -93,4 +94,9 @@ const char *lm_http_control_refusal(const struct lm_connection *connection) {
                "X-Real-IP), which does not say whose it is: give the server keys";
     return "control endpoints are for an admin key, or for this machine where the server has no "
            "keys";
+}
+
+uint32_t lm_http_key(const struct lm_io *io, const struct lm_connection *connection) {
+    const struct lm_http_call *call = &connection->in.call;
+    return lm_gate_key(io, call->key, call->owner, connection->in.started_ns);
 }

@@ -12,6 +12,10 @@
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head, struct lm_slice host);
 
+/* The number that its client's key has now: a reload may have come since the head. LM_NO_KEY, or
+ * LM_KEY_GONE where the key has gone. */
+uint32_t lm_http_key(const struct lm_io *io, const struct lm_connection *connection);
+
 /* Whether a browser says that a page of another site, or of another port, made it send this. */
 bool lm_http_is_from_page(const struct lm_http_head *head);
 /* Whether the client is on this machine, with no proxy between. One system call. */

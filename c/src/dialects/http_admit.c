@@ -187,7 +187,6 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     if (request->turn_wanted != LM_TURN_BOUND) request->turn_wanted = call->turn;
     request->is_timed = call->timeout_us > 0;
     request->owner = call->owner;
-    request->owner_has_part = io->access->keys.count > 1;
     if (body->asked) lm_oip_request_copy(request->asked, body->asked);
     if (body->asked && body->asked->place_count > 0) {
         request->carrier = LM_CARRIER_SHM;
@@ -296,11 +295,12 @@ static bool check_form(struct lm_io *io, struct lm_connection *connection,
 }
 
 /* `is_in`: it was let in when its model was not there. */
-static bool enter(struct lm_io *io, const struct lm_http_call *call, const struct lm_model *model,
-                  bool is_in, struct lm_refusal *refusal) {
-    if (is_in) return lm_gate_enter_model(io, model, call->key, refusal);
-    const bool is_open = lm_http_body_names_model(call->route); /* its model: http_texts.h */
-    return lm_gate_enter(io, is_open ? NULL : model, call->key, refusal);
+static bool enter(struct lm_io *io, const struct lm_connection *connection,
+                  const struct lm_model *model, bool is_in, struct lm_refusal *refusal) {
+    const uint32_t key = lm_http_key(io, connection);
+    if (is_in) return lm_gate_enter_model(io, model, key, refusal);
+    const bool is_open = lm_http_body_names_model(connection->in.call.route); /* http_texts.h */
+    return lm_gate_enter(io, is_open ? NULL : model, key, refusal);
 }
 
 void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection, bool is_in) {
@@ -313,7 +313,7 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection, boo
     lm_oip_request_hold(&asked, &lists);
     const bool is_coded = call->coding != LM_CODING_NONE;
     if (!check_form(io, connection, model, &body)) return;
-    if (!enter(io, call, model, is_in, &refusal)) {
+    if (!enter(io, connection, model, is_in, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
     }

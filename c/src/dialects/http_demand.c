@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dialects/http_access.h"
 #include "dialects/http_admit.h"
 #include "dialects/http_block.h"
 #include "dialects/http_refuse.h"
@@ -121,16 +122,13 @@ static void go_on(struct lm_io *io, struct lm_connection *connection,
 static void look(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_block *block = lm_http_block(io, connection);
     const struct lm_http_call *call = &connection->in.call;
-    const struct lm_keys *keys = &io->access->keys;
     const struct lm_model *model = find(io->models, block->region);
     if (connection->timer_ns <= io->now_ns) {
         lm_slot_wait_turn_away(io, connection, LM_STATUS_DEADLINE,
                                "the deadline passed before the model was loaded");
     } else if (!model) {
         ask(io, block->region);
-    } else if (call->key != LM_NO_KEY &&
-               (call->key >= keys->count || !lm_keys_allow_model(keys, call->key, model->index))) {
-        /* The table of keys is another one than when the head came. */
+    } else if (!lm_gate_allows(io, lm_http_key(io, connection), model)) {
         lm_slot_wait_turn_away(io, connection, LM_STATUS_UNAUTHORISED,
                                "this key may not use the model");
     } else {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dialects/http_access.h"
 #include "dialects/http_refuse.h"
 #include "dialects/upstream_fallback.h"
 #include "flow/carrier.h"
@@ -48,17 +49,6 @@ bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection) {
                               ? "the server has no model of an upstream, which this path is for"
                               : "the server has no model of texts that this path is for");
     return false;
-}
-
-/* The table of keys may be another one than when the head came, and the key not there any more. */
-static bool may_use(const struct lm_io *io, const struct lm_http_call *call,
-                    const struct lm_model *model) {
-    const struct lm_keys *keys = &io->access->keys;
-    if (call->key == LM_NO_KEY) return true;
-    if (call->key >= keys->count) return false;
-    const char *name = keys->entries[call->key].name;
-    return lm_sequence_owner(name, strlen(name)) == call->owner &&
-           lm_keys_allow_model(keys, call->key, model->index);
 }
 
 /* The connection goes on: its body is whole. */
@@ -148,13 +138,14 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
     if (lm_model_is_elsewhere(request->model) && !is_read &&
         !read_asked(io, connection, request, asked))
         return false;
-    if (!may_use(io, call, request->model)) {
+    const uint32_t key = lm_http_key(io, connection);
+    if (!lm_gate_allows(io, key, request->model)) {
         refusal.status = LM_STATUS_UNAUTHORISED;
         snprintf(refusal.why, sizeof refusal.why, "this key may not use model '%s'",
                  request->model->name);
         return refuse(io, connection, request, &refusal);
     }
-    if (enter(io, request, call->key, &refusal)) return true;
+    if (enter(io, request, key, &refusal)) return true;
     /* Its own model is too busy or too slow: an upstream may answer in time. */
     const bool is_busy =
         refusal.status == LM_STATUS_OVERLOADED || refusal.status == LM_STATUS_DEADLINE;

@@ -8,14 +8,12 @@
 /* Whether this model could answer the request now, and its client's key may use it. */
 static bool may_answer(const struct lm_io *io, const struct lm_request *request,
                        const struct lm_model *model) {
-    const struct lm_keys *keys = &io->access->keys;
     const uint8_t route = request->wish.route;
     char text[LM_TEXT_BYTES_MAX];
     const bool fits =
         route == LM_ROUTE_INFER ? lm_model_is_elsewhere(model) : lm_texts_fit(model, route);
     if (!fits || lm_model_why_down(model, text, sizeof text)) return false;
-    if (request->key == LM_NO_KEY) return true;
-    return request->key < keys->count && lm_keys_allow_model(keys, request->key, model->index);
+    return lm_gate_allows(io, lm_gate_key_of(io, request), model);
 }
 
 /* The next model in the list, from the one of number `fallen` on; NULL: there is none. */
@@ -54,7 +52,7 @@ const struct lm_model *lm_upstream_spill(struct lm_io *io, struct lm_request *re
     lm_exchange_of(io, slot)->fallen = 0;
     for (const struct lm_model *model; (model = lm_upstream_next_model(io, slot));) {
         if (!lm_model_is_elsewhere(model) ||
-            !lm_gate_enter_model(io, model, request->key, &refusal))
+            !lm_gate_enter_model(io, model, lm_gate_key_of(io, request), &refusal))
             continue;
         lm_add_single_writer_u64(&io->stats->io.upstream_spills, 1);
         return model;

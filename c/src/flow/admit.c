@@ -1,9 +1,12 @@
 /* admit.c: see admit.h. */
 #include "flow/admit.h"
 
+#include <string.h>
+
 #include "flow/access_log.h"
 #include "flow/slots.h"
 #include "flow/tracing.h"
+#include "models/sequence_ask.h"
 
 uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
                               uint64_t timeout_us) {
@@ -15,10 +18,14 @@ uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection
 
 /* The table of keys may be another one than when the head came. */
 static uint32_t key_of(const struct lm_io *io, const struct lm_connection *connection) {
-    const uint32_t count = io->access->keys.count;
-    if (count == 0) return LM_NO_KEY;
-    const uint32_t key = lm_io_dialect(io, connection)->key(io, connection);
-    return key < count ? key : LM_NO_KEY;
+    if (io->access->keys.count == 0) return LM_NO_KEY;
+    return lm_io_dialect(io, connection)->key(io, connection);
+}
+
+static uint64_t owner_of(const struct lm_io *io, uint32_t key) {
+    const struct lm_keys *keys = &io->access->keys;
+    if (key >= keys->count) return 0;
+    return lm_sequence_owner(keys->entries[key].name, strlen(keys->entries[key].name));
 }
 
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
@@ -40,6 +47,8 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->pixels = demand->pixels;
     request->payload_bytes = (uint32_t)demand->bytes;
     request->batch_rows = 0;
+    request->expert = NULL;
+    request->expert_at = 0;
     request->flags = 0;
     request->carrier = LM_CARRIER_SLOT;
     request->part_at = request->part_count = 0;
@@ -49,10 +58,12 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->shadow = (struct lm_shadow_run){0};
     request->holds_shm = false;
     request->key = key_of(io, connection);
+    request->owner = owner_of(io, request->key);
+    request->owner_has_part = io->access->keys.count > 1;
     request->tokens = 0;
     request->tally = (struct lm_budget_tally){0};
     request->turn_wanted =
-        request->key != LM_NO_KEY && lm_keys_is_bulk(&io->access->keys, request->key)
+        request->key < io->access->keys.count && lm_keys_is_bulk(&io->access->keys, request->key)
             ? LM_TURN_BOUND
             : LM_TURN_BY_NUMBER;
     request->dialect = connection->dialect;
@@ -62,6 +73,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     lm_access_log_admit(io, connection, request);
     lm_tracing_begin(io, connection, request);
     lm_slots_charge(io, request);
+    request->asked->id_bytes = 0; /* nobody has read it */
     connection->in.receiving = slot->index;
     connection->in.read_state = LM_READ_BODY;
     connection->in.header_used = 0;

@@ -2,10 +2,12 @@
 #include "flow/gate.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "flow/estimate.h"
 #include "models/runner.h"
+#include "models/sequence_ask.h"
 
 static bool take_token(const struct lm_io *io, struct lm_token_bucket *bucket, const char *whose,
                        struct lm_refusal *refusal) {
@@ -16,10 +18,25 @@ static bool take_token(const struct lm_io *io, struct lm_token_bucket *bucket, c
                      (unsigned long long)(wait_ns / 1000000 + 1));
 }
 
+uint32_t lm_gate_key(const struct lm_io *io, uint32_t key, uint64_t owner, uint64_t then_ns) {
+    const struct lm_keys *keys = &io->access->keys;
+    if (key == LM_NO_KEY || then_ns >= io->access->since_ns) return key;
+    for (uint32_t k = 0; k < keys->count; k++) {
+        const char *name = keys->entries[k].name;
+        if (lm_sequence_owner(name, strlen(name)) == owner) return k;
+    }
+    return LM_KEY_GONE;
+}
+
+bool lm_gate_allows(const struct lm_io *io, uint32_t key, const struct lm_model *model) {
+    const struct lm_keys *keys = &io->access->keys;
+    return key == LM_NO_KEY || (key < keys->count && lm_keys_allow_model(keys, key, model->index));
+}
+
 /* Its texts cost what they turn out to have: a key that owes nothing may ask. */
 static bool has_tokens(const struct lm_io *io, const struct lm_model *model, uint32_t key,
                        struct lm_refusal *refusal) {
-    if (!model->text || key == LM_NO_KEY) return true;
+    if (!model->text || key >= io->access->keys.count) return true;
     uint64_t wait_ns =
         lm_token_bucket_wait_ns(lm_keys_token_bucket(&io->access->keys, key), 1, io->now_ns);
     return !wait_ns || lm_refuse(refusal, LM_STATUS_RATE_LIMITED, wait_ns,
@@ -65,7 +82,7 @@ static bool take_request(const struct lm_io *io, const struct lm_model *model, u
 bool lm_gate_reserve(struct lm_io *io, struct lm_request *request, uint64_t tokens,
                      struct lm_refusal *refusal) {
     struct lm_budget_shortage why;
-    request->tally = owners_of(io, request->model, request->key);
+    request->tally = owners_of(io, request->model, lm_gate_key_of(io, request));
     if (!request->tally.of[0] && !request->tally.of[1]) return true;
     if (lm_budgets_take(&io->shared->budgets, &request->tally, 0, tokens, lm_unix_s(), &why))
         return true;
@@ -74,11 +91,10 @@ bool lm_gate_reserve(struct lm_io *io, struct lm_request *request, uint64_t toke
 }
 
 void lm_gate_charge(struct lm_io *io, const struct lm_request *request) {
-    const struct lm_access *access = io->access;
-    /* A reload since it came may have given its key's number to another one. */
-    if (request->key >= access->keys.count || request->started_ns < access->since_ns) return;
-    lm_token_bucket_charge(lm_keys_token_bucket(&access->keys, request->key), request->tokens,
-                           io->now_ns);
+    const struct lm_keys *keys = &io->access->keys;
+    const uint32_t key = lm_gate_key_of(io, request);
+    if (key >= keys->count) return;
+    lm_token_bucket_charge(lm_keys_token_bucket(keys, key), request->tokens, io->now_ns);
 }
 
 static bool take_models_token(struct lm_io *io, const struct lm_model *model,
@@ -91,7 +107,8 @@ static bool take_models_token(struct lm_io *io, const struct lm_model *model,
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal) {
     struct lm_access *access = io->access;
-    struct lm_token_bucket *of_key = key == LM_NO_KEY ? NULL : lm_keys_bucket(&access->keys, key);
+    struct lm_token_bucket *of_key =
+        key < access->keys.count ? lm_keys_bucket(&access->keys, key) : NULL;
     if (of_key && !take_token(io, of_key, "this key", refusal)) return false;
     if (model && !take_models_token(io, model, refusal)) return false;
     return take_token(io, &access->bucket, "this server", refusal);
@@ -133,7 +150,7 @@ bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model, uint32_
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal) {
     const struct lm_shared *shared = io->shared;
-    if (model && key != LM_NO_KEY && !lm_keys_allow_model(&io->access->keys, key, model->index)) {
+    if (model && !lm_gate_allows(io, key, model)) {
         return lm_refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
                          model->name);
     }
