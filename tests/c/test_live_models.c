@@ -83,6 +83,49 @@ static void bounds_of_steps(void) {
         CHECK(model->free_count == 1 && model->free_dims[0].max == 3);
         CHECK(!model->free_dims[0].by_default);
     }
+    /* So does the smaller one of two inputs' that have a dimension of one name. */
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        static const lumen_step_tensor one = {"x", "a"}, other = {"x", "b"};
+        const lumen_step steps[] = {{2 + turn, 1, &one, 1, 0, &left},
+                                    {3 - turn, 1, &other, 1, 0, &right}};
+        const lumen_steps_config config = {.count = 2, .steps = steps};
+        lumen_model_config pair = chain();
+        pair.name = turn ? "of five" : "of three";
+        pair.steps = &config;
+        load(server, &pair, 6 + turn);
+        const struct lm_model *model = lm_model_set_named(server->set, pair.name);
+        CHECK(model->input_count == 2 && model->free_count == 1 && model->free_dims[0].max == 3);
+    }
+    lumen_close(server);
+}
+
+/* Experts make the same numbers of a picture. */
+static void experts_of_pictures(void) {
+    static const lumen_expert experts[] = {{.model = 1, .bound = 1}, {.model = 2}};
+    static const lumen_experts_config rule = {
+        .feature = LUMEN_FEATURE_MEAN, .count = 2, .experts = experts};
+    static char path[300];
+    lumen_server *server = start();
+    lumen_model_config one = model_of("one", 0), other = model_of("other", 0);
+    lumen_model_config either = {
+        .name = "either", .experts = &rule, .intra_op_threads = 1, .batch_delay_us = UINT32_MAX};
+    uint32_t index;
+    snprintf(path, sizeof path, "%s/picture.onnx", check_directory);
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,3,2,2");
+    graph_node("Identity", "x", "y");
+    graph_output("y", ORT_FLOAT, "n,3,2,2");
+    graph_save(path);
+    one.path = other.path = path;
+    load(server, &one, 1);
+    load(server, &other, 2);
+    load(server, &either, 3);
+    CHECK(lumen_unload_model(server, "either") == 0);
+    other.mean[1] = 0.5f;
+    load(server, &other, 2);
+    says(lumen_load_model(server, &either, 0, &index), LUMEN_E_MODEL,
+         "experts need the same pictures: the settings image, mean, scale and channel_order of "
+         "'other' and 'one' differ");
     lumen_close(server);
 }
 
@@ -299,6 +342,7 @@ int main(void) {
     graph_save(any_length);
     steps_behind_a_free_index();
     bounds_of_steps();
+    experts_of_pictures();
     rows_of_steps();
     hangs_of_processes();
     fallbacks();

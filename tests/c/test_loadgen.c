@@ -263,6 +263,34 @@ static void arrivals(void) {
     CHECK(result.requests == 2 && lm_load_relaxed_u64(&served) >= 2 + 30);
 }
 
+/* ---- connections ---- */
+
+/* A listener that has no room is asked again; one that refuses has an end. */
+static void dials(void) {
+    lumen_load_config config = config_of(1, 1);
+    struct lm_load_connection connection = {.fd = -1};
+    struct lm_load_dials all = {.config = &config, .connections = &connection};
+    struct lm_completion completion;
+    struct sockaddr_in *address = (struct sockaddr_in *)&all.address;
+    address->sin_family = AF_INET;
+    address->sin_port = htons((uint16_t)port);
+    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    all.address_bytes = sizeof *address;
+    CHECK(lm_ring_open(&all.ring, LUMEN_IO_AUTO, 1) == 0 && lm_load_dial(&all, 0) == 0);
+    for (int times = 0; times < 3; times++) {
+        CHECK(lm_ring_wait(all.ring, 0, UINT64_MAX, &completion, 1) == 1);
+        CHECK(completion.op == LM_OP_CONNECT && completion.result == 0 && all.count == 1);
+        completion.result = -EAGAIN;
+        CHECK(!lm_load_dialled(&all, &completion) && all.code == 0);
+        CHECK(all.count == 1 && connection.dialling && connection.fd >= 0);
+    }
+    CHECK(lm_ring_wait(all.ring, 0, UINT64_MAX, &completion, 1) == 1);
+    completion.result = -ECONNREFUSED;
+    CHECK(!lm_load_dialled(&all, &completion) && all.code == LUMEN_E_IO && all.count == 0);
+    CHECK(strstr(lm_error_last(), "cannot connect to 127.0.0.1 port") && connection.fd == -1);
+    lm_ring_close(all.ring);
+}
+
 /* ---- settings ---- */
 
 static void refused(lumen_load_config config, const char *why) {
@@ -324,6 +352,7 @@ int main(void) {
         each_reply_by_itself();
         connections_that_end();
         replies_that_close();
+        dials();
         latencies();
         arrivals();
     }

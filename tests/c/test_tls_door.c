@@ -73,15 +73,36 @@ static void open_door(void) {
     CHECK(lm_tls_handshakes_start(door) == 0);
 }
 
-/* A client's whole connection: its handshake, until the server closes it. */
-static void come_and_be_closed(const struct lm_tls_client *client, const char *host) {
+static int dial(void) {
     const struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
+
+/* A client that speaks HTTP is told so; the failure is told once. */
+static void speak_plainly(void) {
+    static const char request[] = "GET / HTTP/1.1\r\n\r\n";
+    char answer[512] = "", news[160];
+    int fd = dial();
+    CHECK(!lm_tls_door_news(door, news, sizeof news));
+    CHECK(send(fd, request, sizeof request - 1, MSG_NOSIGNAL) == sizeof request - 1);
+    CHECK(recv(fd, answer, sizeof answer - 1, MSG_WAITALL) > 0);
+    CHECK(strncmp(answer, "HTTP/1.1 400 ", 13) == 0 && strstr(answer, "speaks TLS"));
+    CHECK(lm_tls_door_news(door, news, sizeof news));
+    CHECK(strcmp(news, "TLS: 1 handshakes failed, the last one because: the client does not speak "
+                       "TLS") == 0);
+    CHECK(!lm_tls_door_news(door, news, sizeof news));
+    close(fd);
+}
+
+/* A client's whole connection: its handshake, until the server closes it. */
+static void come_and_be_closed(const struct lm_tls_client *client, const char *host) {
     enum lm_tls_greeting greeting;
     char why[256] = "", bytes[4096];
     ssize_t got;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    int fd = dial();
     struct lm_tls_session *session = lm_tls_client_begin(client, fd, host, NULL);
     CHECK(session);
     while ((greeting = lm_tls_client_greet(client, session, host, why, sizeof why)) ==
@@ -111,10 +132,12 @@ int main(void) {
         come_and_be_closed(client, clients[c].host);
         lm_tls_client_close(client);
     }
+    speak_plainly();
     lm_tls_door_join(door);
     CHECK(lm_load_relaxed_u64(&offered) == CLIENTS && door->count == 0); /* relaxed: it has ended */
     CHECK(lm_load_relaxed_u64(&counters.tls_full) == CLIENTS);
     CHECK(lm_load_relaxed_u64(&counters.tls_crowded) == 0);
+    CHECK(lm_load_relaxed_u64(&counters.tls_plain) == 1);
     lm_tls_door_close(door);
     lm_tls_sessions_close(sessions);
     lm_address_table_close(&addresses);
