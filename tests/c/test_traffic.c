@@ -108,6 +108,12 @@ static void copies(void) {
         CHECK(given + 5 >= REQUESTS / 100 * percent && given <= REQUESTS / 100 * percent + 5);
         CHECK(lm_traffic_is_of(percent, 0)); /* so that trying it shows something */
     }
+    /* Of each version's requests, though both are counted in step. */
+    uint32_t of_each[2] = {0};
+    for (uint32_t r = 0; r < REQUESTS; r++)
+        of_each[lm_traffic_turn(r) >> 31] += lm_traffic_is_of(50, r);
+    CHECK(of_each[0] > REQUESTS * 24 / 100 && of_each[0] < REQUESTS * 26 / 100);
+    CHECK(of_each[1] > REQUESTS * 24 / 100 && of_each[1] < REQUESTS * 26 / 100);
 }
 
 int main(void) {

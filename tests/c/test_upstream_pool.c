@@ -86,6 +86,26 @@ static void left_alone(void) {
     CHECK(ejections() == 3 && chosen(0) == 6);
 }
 
+/* Whoever asks only while the model is ready may not ask again: an address that has a connection
+ * counts as one that may answer after five seconds. */
+static void down_for_a_while(void) {
+    begin(1);
+    CHECK(lm_upstream_choose(io, 0, 0) == 0);
+    struct lm_upstream_health *health = io->upstream->pools[0].addresses;
+    for (uint32_t open = 0; open < 2; open++) {
+        upstream->connections = health->open = open;
+        fail(0, 1);
+        io->now_ns += 5 * second_ns - 1;
+        health->next_dial_ns = UINT64_MAX;
+        CHECK(!lm_upstream_keep(io) || open == 0);
+        CHECK(is_down());
+        io->now_ns++;
+        CHECK(lm_upstream_keep(io));
+        CHECK(is_down() == (open == 0));
+    }
+    upstream->connections = health->open = 0;
+}
+
 static uint32_t retries(void) {
     uint32_t count = 0;
     while (count < 1000 && lm_upstream_may_retry(io, 0)) count++;
@@ -173,6 +193,7 @@ int main(void) {
     upstream->retry_percent = 25;
     choices();
     left_alone();
+    down_for_a_while();
     share();
     slots();
     free(io->upstream);
