@@ -131,7 +131,9 @@ static void end_without_answer(struct lm_io *io, uint32_t slot,
                                const struct lm_upstream_failure *failure) {
     struct lm_request *request = &io->requests[slot];
     struct lm_connection *client = lm_exchange_client(io, slot);
-    struct lm_refusal refusal;
+    struct lm_refusal refusal = {.status = LM_STATUS_OVERLOADED,
+                                 .why = "its upstream gave no answer, and the next model of the "
+                                        "list is there no more"};
     if (io->now_ns >= lm_exchange_of(io, slot)->until_ns || !lm_upstream_has_next_model(io, slot)) {
         lm_upstream_tell(io, slot, failure);
         return;

@@ -75,13 +75,14 @@ static int load_open(struct load *load, const lumen_load_config *config,
                           .dialect = dialect,
                           .random = lm_random_seeded(config->seed)};
     load->connections = calloc(config->connections, sizeof *load->connections);
+    for (uint32_t c = 0; load->connections && c < config->connections; c++)
+        load->connections[c].fd = -1;
     load->heads = calloc(config->connections, dialect->reply_head_bytes);
     load->idle = calloc(config->connections, sizeof *load->idle);
     load->due = config->rate > 0 ? calloc(DUE_MAX, sizeof *load->due) : NULL;
     if (!load->connections || !load->heads || !load->idle || (config->rate > 0 && !load->due)) {
         return lm_error(LUMEN_E_NOMEM, "no memory for %u connections", config->connections);
     }
-    for (uint32_t c = 0; c < config->connections; c++) load->connections[c].fd = -1;
     for (uint32_t c = 0; c < config->connections; c++) {
         struct lm_load_connection *connection = &load->connections[c];
         connection->head = load->heads + (size_t)c * dialect->reply_head_bytes;
