@@ -27,9 +27,9 @@ int main(void) {
     worker.stats = &stats;
     request->model = &model;
     request->sizes.rows = 2;
-    const enum lm_status statuses[] = {LM_STATUS_OK,          LM_STATUS_BAD_REQUEST,
-                                       LM_STATUS_TOO_LARGE,   LM_STATUS_OVERLOADED,
-                                       LM_STATUS_DEADLINE,    LM_STATUS_INFERENCE_FAILED};
+    const enum lm_status statuses[] = {LM_STATUS_OK,        LM_STATUS_BAD_REQUEST,
+                                       LM_STATUS_TOO_LARGE, LM_STATUS_OVERLOADED,
+                                       LM_STATUS_DEADLINE,  LM_STATUS_INFERENCE_FAILED};
     for (uint32_t s = 0; s < sizeof statuses / sizeof statuses[0]; s++) {
         CHECK_AT("status %d", statuses[s]);
         request->status = (uint16_t)statuses[s];

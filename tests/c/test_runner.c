@@ -2,6 +2,7 @@
  * request's value is used, and what is wrapped for one Run is let go after it, which
  * LeakSanitizer sees. LUMEN_ORT names libonnxruntime.so. */
 #include "base/error.h"
+#include "models/load.h"
 #include "models/model.h"
 #include "models/runner.h"
 #include "onnx_graph.h"

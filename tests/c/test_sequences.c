@@ -8,6 +8,7 @@
 #include "models/model.h"
 #include "models/sequence_table.h"
 #include "models/sequences_open.h"
+#include "parts/keys.h"
 
 enum { IDLE_NS = 1000000, IDS = 6, OPEN = 4, STEPS = 20000, THREADS = 3, ROUNDS = 20000 };
 
@@ -78,7 +79,7 @@ static struct lm_sequence_ask named(const char *text, uint64_t owner) {
 /* Who asks, and how a number is written, are parts of the name; nobody can compute an id of theirs
  * that is another owner's. */
 static void owners(void) {
-    const uint64_t ann = lm_sequence_owner("ann", 3), bob = lm_sequence_owner("bob", 3);
+    const uint64_t ann = lm_key_owner("ann"), bob = lm_key_owner("bob");
     struct lm_sequence_ask ask = {.id = 7, .owner = ann, .starts = true};
     begin(8);
     CHECK(is_open(&ask));

@@ -1,12 +1,9 @@
 /* admit.c: see admit.h. */
 #include "flow/admit.h"
 
-#include <string.h>
-
 #include "flow/access_log.h"
 #include "flow/slots.h"
 #include "flow/tracing.h"
-#include "models/sequence_ask.h"
 
 uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
                               uint64_t timeout_us) {
@@ -25,7 +22,7 @@ static uint32_t key_of(const struct lm_io *io, const struct lm_connection *conne
 static uint64_t owner_of(const struct lm_io *io, uint32_t key) {
     const struct lm_keys *keys = &io->access->keys;
     if (key >= keys->count) return 0;
-    return lm_sequence_owner(keys->entries[key].name, strlen(keys->entries[key].name));
+    return lm_key_owner(keys->entries[key].name);
 }
 
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,

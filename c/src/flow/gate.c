@@ -2,12 +2,10 @@
 #include "flow/gate.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "flow/estimate.h"
 #include "models/runner.h"
-#include "models/sequence_ask.h"
 
 static bool take_token(const struct lm_io *io, struct lm_token_bucket *bucket, const char *whose,
                        struct lm_refusal *refusal) {
@@ -22,10 +20,13 @@ uint32_t lm_gate_key(const struct lm_io *io, uint32_t key, uint64_t owner, uint6
     const struct lm_keys *keys = &io->access->keys;
     if (key == LM_NO_KEY || then_ns >= io->access->since_ns) return key;
     for (uint32_t k = 0; k < keys->count; k++) {
-        const char *name = keys->entries[k].name;
-        if (lm_sequence_owner(name, strlen(name)) == owner) return k;
+        if (lm_key_owner(keys->entries[k].name) == owner) return k;
     }
     return LM_KEY_GONE;
+}
+
+uint32_t lm_gate_key_of(const struct lm_io *io, const struct lm_request *request) {
+    return lm_gate_key(io, request->key, request->owner, request->started_ns);
 }
 
 bool lm_gate_allows(const struct lm_io *io, uint32_t key, const struct lm_model *model) {

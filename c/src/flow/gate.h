@@ -11,13 +11,11 @@
 #define LM_KEY_GONE (UINT32_MAX - 1) /* there was one: no key of a table has this number */
 
 /* The number that a key has now which had `key` at `then_ns`: a reload since then may have given
- * that to another one. `owner` is lm_sequence_owner of its name. LM_NO_KEY stays; LM_KEY_GONE: the
+ * that to another one. `owner` is lm_key_owner of its name. LM_NO_KEY stays; LM_KEY_GONE: the
  * key is not there any more. */
 uint32_t lm_gate_key(const struct lm_io *io, uint32_t key, uint64_t owner, uint64_t then_ns);
 /* The same of the key of a request. */
-static inline uint32_t lm_gate_key_of(const struct lm_io *io, const struct lm_request *request) {
-    return lm_gate_key(io, request->key, request->owner, request->started_ns);
-}
+uint32_t lm_gate_key_of(const struct lm_io *io, const struct lm_request *request);
 /* Whether the key, as it is now, may use the model. */
 bool lm_gate_allows(const struct lm_io *io, uint32_t key, const struct lm_model *model);
 /* Before the body is known: the key's models, rates, how many wait and are in flight. `model` NULL:

@@ -163,7 +163,7 @@ struct lm_request {
     struct lm_layout layout;
     struct lm_body body;
     struct lm_oip_request *asked; /* what its text asks, or would ask; among the lists */
-    uint64_t owner;               /* its key's name, as lm_sequence_owner has it; 0: no key */
+    uint64_t owner;               /* its key, as lm_key_owner has it; 0: it has none */
     struct lm_sequence_turn turn; /* of its sequence, while its model runs */
     struct lm_region *region;     /* NULL: its carrier is another */
     const struct lm_span *spans;  /* of its inputs, then of its outputs; in the slot */

@@ -27,7 +27,4 @@ struct lm_sequence_turn {
     bool starts, ends;
 };
 
-/* The owner that stands for a key of that name; never 0. */
-uint64_t lm_sequence_owner(const char *name, size_t bytes);
-
 #endif

@@ -11,12 +11,6 @@
 #include "base/error.h"
 #include "models/sequence_table.h"
 
-uint64_t lm_sequence_owner(const char *name, size_t bytes) {
-    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a: no client chooses the names of keys */
-    for (size_t b = 0; b < bytes; b++) hash = (hash ^ (uint8_t)name[b]) * 0x100000001b3;
-    return hash ? hash : 1;
-}
-
 /* SipHash under a secret key: a client chooses its id, and must not choose what it is found by.
  * Two sequences have one key in the table for one pair in 2^64, which nobody can foresee. */
 uint64_t lm_sequence_key(const struct lm_sequences *sequences, const struct lm_sequence_ask *ask) {

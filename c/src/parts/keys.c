@@ -293,3 +293,9 @@ struct lm_token lm_keys_credential(const uint8_t credential[LM_NATIVE_CREDENTIAL
     if (memchr(credential, 0, bytes)) bytes = 0;
     return (struct lm_token){credential, bytes};
 }
+
+uint64_t lm_key_owner(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a: no client chooses the names of keys */
+    while (*name) hash = (hash ^ (uint8_t)*name++) * 0x100000001b3;
+    return hash ? hash : 1;
+}

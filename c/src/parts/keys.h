@@ -60,6 +60,9 @@ uint32_t lm_keys_find_subject(const struct lm_keys *keys, const uint8_t *hash);
 /* Any thread: whose token it is; LM_KEY_NONE: nobody's, or not 1..LM_TOKEN_BYTES_MAX bytes. */
 uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes);
 
+/* A word that stands for the name of a key, whatever number it has; never 0. */
+uint64_t lm_key_owner(const char *name);
+
 /* Any thread; `key` is what lm_keys_find returned, and not LM_KEY_NONE. */
 bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model);
 /* The same of a model that is not there yet, by its name. */

@@ -1,4 +1,4 @@
-"""What is said of models that an upstream serves: statistics, figures, the log, rows of the file."""
+"""What is said of models of an upstream: statistics, figures, the log, rows of the file."""
 
 from __future__ import annotations
 
