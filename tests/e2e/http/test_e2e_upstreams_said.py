@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import graphs
 import pytest
 import web
 from conftest import Serve
 from harness import eventually
+from test_e2e_experts import pair, rule
 from test_e2e_fallbacks import settings, three
 from test_e2e_upstreams import CHAT, ask
 from web import Http
@@ -49,11 +49,12 @@ def test_statistics_and_figures(serve: Serve) -> None:
         assert figures["one"]["infer_ns"] > 0
 
 
-def test_no_row_has_another_ones_id_or_queue(serve: Serve, tmp_path: Path) -> None:
+def test_no_row_has_what_is_another_ones(serve: Serve, tmp_path: Path) -> None:
     log, rows = tmp_path / "access.log", tmp_path / "rows.csv"
     with three() as upstreams:
         document = settings({}, **upstreams)
-        document["models"] = [{"name": "double", "path": str(graphs.double(tmp_path / "d.onnx"))}]
+        document["models"] = pair(tmp_path, ["n", 16])
+        document["experts"] = rule("variance", 2.0, of="x")
         document["log"] = {"access_path": str(log)}
         document["engine"] = {"telemetry_csv_path": str(rows)}
         server = serve(document)
@@ -61,15 +62,17 @@ def test_no_row_has_another_ones_id_or_queue(serve: Serve, tmp_path: Path) -> No
         body = json.dumps({"id": "of-another", "inputs": [values]}).encode()
         with Http(server.port) as http:
             for padding in (0, 5000, 20000, 60000):  # of each size of slots
-                assert http.query(web.post(web.path("double"), body + b" " * padding)).code == 200
+                assert http.query(web.post(web.path("both"), body + b" " * padding)).code == 200
             for padding in (0, 5000, 20000, 60000):
                 asked = b'{"model": "one"}' + b" " * padding
                 assert http.query(web.post(CHAT, asked)).code == 200
         server.terminate()
         server.expect_clean_end()
     lines = log.read_text().splitlines()
-    assert sum("of-another" in line for line in lines if 'model="double"' in line) == 4
+    assert sum("of-another" in line for line in lines if 'model="both"' in line) == 4
     assert [line for line in lines if 'model="one"' in line and "id=" in line] == []
     table = [line.split(",") for line in rows.read_text().splitlines()]
-    queues = {(row[1], row[3]) for row in table[1:]}
-    assert {queue for model, queue in queues if model == "one"} == {"upstream"}
+    of_upstream = [row for row in table[1:] if row[1] == "one"]
+    assert (table[0][3], table[0][-1]) == ("queue_type", "expert")
+    assert {(row[3], row[-1]) for row in of_upstream} == {("upstream", "")}
+    assert all(row[-1] for row in table[1:] if row[1] == "both")
