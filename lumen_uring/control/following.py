@@ -16,6 +16,7 @@ from lumen_uring.control.live_models import LiveModels, Tell, Virtual
 from lumen_uring.control.watch import files_of
 from lumen_uring.errors import is_scarce
 from lumen_uring.repository.entries import entries_in
+from lumen_uring.repository.files import away
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.reload import needs_loading
 from lumen_uring.settings.types import base_of
@@ -176,7 +177,7 @@ class Following:
         """Readiness waits no more for those that were away when the server started and have come.
         Any thread."""
         for text in self._live.config.repository.paths:
-            if Path(text).expanduser().exists():
+            if not away(Path(text).expanduser()):
                 self._live.states.forget(text)
 
     def rescan(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lumen_uring.guard import Guard
+from lumen_uring.repository.files import LOST_FOUND
 from lumen_uring.ring.inotify import Inotify
 from lumen_uring.settings.models import ModelConfig
 
@@ -90,7 +91,7 @@ def _walk(path: Path, depth: int) -> Iterator[Path]:
         except OSError:
             return
         for entry in entries:
-            if not entry.name.startswith("."):
+            if not entry.name.startswith(".") and entry.name != LOST_FOUND:
                 yield entry
                 yield from _walk(entry, depth + 1)
     elif depth == 0:

@@ -67,7 +67,7 @@ def resolve(path: str) -> Path:
 
         return builtin_path(path.removeprefix(_BUILTIN)).resolve()
     file = Path(path).expanduser()
-    if not file.is_file():
+    if not os.path.isfile(file):  # Path.is_file raises of what may not be looked at
         raise ConfigError(
             f"The model file {file.absolute()} {_kind(file)}: give the path of an .onnx file, "
             "or builtin:digits for the one that comes with Lumen."
@@ -77,9 +77,15 @@ def resolve(path: str) -> Path:
 
 def _kind(file: Path) -> str:
     """Names the kind of a path that is no file; to open a pipe would wait for its writer."""
-    if file.is_dir():
-        return "is a directory"
-    return "is a pipe, a socket or a device" if file.exists() else "does not exist"
+    try:
+        mode = file.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "does not exist"
+    except OSError as error:
+        if is_scarce(error):
+            raise
+        return f"cannot be looked at ({error.strerror})"
+    return "is a directory" if stat.S_ISDIR(mode) else "is a pipe, a socket or a device"
 
 
 def labels(model: ModelConfig) -> bytes | None:
@@ -108,7 +114,7 @@ def labels(model: ModelConfig) -> bytes | None:
         path = shipped
     else:
         return None
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise ConfigError(
             f"The labels of model {model.name} at {path}: expected a text file, found that it "
             f"{_kind(path)}."

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
 from lumen_uring.repository import text_folder
-from lumen_uring.repository.files import FoundModel, Place
+from lumen_uring.repository.files import FoundModel, Place, away
 from lumen_uring.repository.folders import find, find_named, of_versions
 from lumen_uring.repository.model_config import Asked, read
 from lumen_uring.repository.tree import Problems, from_json
@@ -43,7 +43,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
     notes: list[str] = []
     entries: list[ModelConfig] = []
     for entry in config.models:
-        with problems.within(entry.base):
+        with problems.alone(entry.base, f"model {entry.name}: {entry.path}"):
             entries += _filled_in(entry, problems, notes)
     first = {model.base: "an entry of `models`" for model in entries}
     ensembles = list(config.ensembles)
@@ -60,7 +60,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
             first[model.name] = model.where
             if control == "explicit" and not wanted & {model.name, "*"}:
                 continue
-            with problems.within(model.name):
+            with problems.alone(model.name, model.where):
                 if model.asked.steps:
                     ensembles += _ensemble(model, problems)
                 else:
@@ -98,9 +98,9 @@ def _broken(config: Config, problems: Problems) -> list[Broken]:
         for name, lines in problems.of.items()
     ]
     broken += [
-        Broken(text, "no such folder", is_repository=True)
+        Broken(text, why, is_repository=True)
         for text in config.repository.paths
-        if not Path(text).expanduser().exists()
+        if (why := away(Path(text).expanduser()))
     ]
     return broken
 
@@ -148,7 +148,12 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
         places = " and ".join(one.where for one in found)
         raise ConfigError(f"expected one model of the name {name!r}, found {places}")
     if not found:
-        if own and asked is None and not problems.lines and Path(own[0].path).expanduser().exists():
+        if (
+            own
+            and asked is None
+            and not problems.lines
+            and not away(Path(own[0].path).expanduser())
+        ):
             return own  # an entry of `models` whose path is a folder
         none = "\n".join((f"no repository holds a model {name!r}", *general))
         raise ConfigError("\n".join(problems.lines) or none)
@@ -204,8 +209,9 @@ def _read_asked(asked: dict[str, Any], name: str, problems: Problems) -> Asked:
 def _with_asked(one: FoundModel, said: Asked, problems: Problems) -> FoundModel | None:
     """A model of another layout than Triton's, with a call's configuration."""
     folder = Path(one.where)
-    if folder.is_dir():
-        return of_versions(Place(folder, problems), folder, one.name, said)
+    with problems.alone(one.name, one.where):
+        if folder.is_dir():
+            return of_versions(Place(folder, problems), folder, one.name, said)
     said.policy.of(one.versions, problems)  # a file is version 1, or the one of its settings
     return replace(one, asked=said)
 
@@ -230,7 +236,10 @@ def uploaded_entries(folder: Path, name: str, asked: dict[str, Any]) -> list[Mod
         problems.add("config name", repr(name), repr(said.name))
     if said.steps:
         problems.add("config ensemble_scheduling", "a model's own files", "an ensemble")
-    found = None if problems.lines else of_versions(Place(folder, problems), folder, name, said)
+    found = None
+    with problems.alone(name, str(folder)):
+        if not problems.lines:
+            found = of_versions(Place(folder, problems), folder, name, said)
     entries = [] if found is None or problems.lines else _entries(found, problems)
     if not entries:
         raise ConfigError("\n".join(problems.lines))
@@ -263,7 +272,7 @@ def entries_in(config: Config) -> Held:
             taken.add(model.name)
             if model.asked.steps:
                 continue  # an ensemble is opened at the start
-            with problems.within(model.name):
+            with problems.alone(model.name, model.where):
                 entries += _entries(model, problems)
     return Held(entries, taken | problems.of.keys(), problems)
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from lumen_uring.errors import is_scarce
 from lumen_uring.repository.model_config import VERSION_MAX, Asked
 from lumen_uring.repository.tree import Node, Problems, from_json
 from lumen_uring.settings import text_files
 
 MODEL_FILE: Final = "model.onnx"
+LOST_FOUND: Final = "lost+found"  # mkfs makes it at the root of a volume; only root may enter it
 _ENDINGS: Final = (".onnx", ".ort")
 _TEXT_BYTES_MAX: Final = 1 << 20
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,9}")
@@ -65,7 +67,9 @@ class Place:
         """The same of a folder whose folders are models: a wrong one is the problem of its own."""
         found = []
         for path in self._listed(folder):
-            with self.problems.within(path.name):
+            if path.name == LOST_FOUND:
+                continue
+            with self.problems.alone(path.name, str(path)):
                 if path.is_dir() and self.holds(path):
                     found.append(path)
         return found
@@ -160,6 +164,26 @@ def _bound(root: Path) -> Path:
     whose files are links to its blobs, into the folder of both."""
     is_snapshot = root.parent.name == "snapshots" and root.parent.parent.name.startswith("models--")
     return root.parent.parent if is_snapshot else root
+
+
+def away(path: Path) -> str:
+    """Why a repository's path leads nowhere; "" where something is there.
+
+    Args:
+        path: of a folder or a file.
+
+    Raises:
+        OSError: the machine lacks descriptors or memory, for now.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "no such folder"
+    except OSError as error:
+        if is_scarce(error):
+            raise
+        return error.strerror or str(error)
+    return ""
 
 
 def is_version(name: str) -> bool:

@@ -45,26 +45,39 @@ def find(
     Returns:
         The models, by name, and sentences for the person who starts the server.
     """
-    if path.is_file():
-        place = Place(path.parent, problems)
-        return _of_file(place, path), place.notes
-    if not path.is_dir():
-        kind = "something else" if path.exists() else "nothing"
-        problems.add(str(path), "a folder of models, or a model's file", kind)
-        return [], []
-    place = Place(path, problems)
-    models = _of_folder(place, path, instead, text)
-    if models is None:
-        models = []
-        for folder in place.models_folders(path):
-            with problems.within(folder.name):
-                inner = _of_folder(place, folder, instead, text)
-            models += inner or []
-            if inner is None:
-                place.notes.append(f"{folder} holds no model: no version, no {CONFIG}")
-        if not models and not problems.lines:
-            models = _of_single_file(place, path)
-    return models, place.notes
+    models: list[FoundModel] = []
+    notes: list[str] = []
+    with problems.alone("", str(path)):
+        if path.is_file():
+            place = Place(path.parent, problems)
+            models = _of_file(place, path)
+        elif path.is_dir():
+            place = Place(path, problems)
+            own = _of_folder(place, path, instead, text)
+            models = _of_folders(place, instead, text) if own is None else own
+        else:
+            kind = "something else" if path.exists() else "nothing"
+            problems.add(str(path), "a folder of models, or a model's file", kind)
+            return [], []
+        notes = place.notes
+    return models, notes
+
+
+def _of_folders(
+    place: Place, instead: Mapping[str, Asked], text: Mapping[str, Any]
+) -> list[FoundModel]:
+    """The models of the folders in a place; one that cannot be read is a problem of its own."""
+    models: list[FoundModel] = []
+    for folder in place.models_folders(place.root):
+        inner: list[FoundModel] | None = []
+        with place.problems.alone(folder.name, str(folder)):
+            inner = _of_folder(place, folder, instead, text)
+        models += inner or []
+        if inner is None:
+            place.notes.append(f"{folder} holds no model: no version, no {CONFIG}")
+    if not models and not place.problems.lines:
+        models = _of_single_file(place, place.root)
+    return models
 
 
 def find_named(
@@ -83,10 +96,11 @@ def find_named(
     alone = Problems()
     place = Place(path, alone)
     found: list[FoundModel] | None = None
-    if path.is_dir() and _of_folder(place, path, instead, {}) is None:
-        for folder in (path / one for one in _names(path) if one == name):
-            if folder.is_dir() and place.holds(folder):
-                found = _of_folder(place, folder, instead, {})
+    with alone.alone(name, str(path)):
+        if path.is_dir() and _of_folder(place, path, instead, {}) is None:
+            for folder in (path / one for one in _names(path) if one == name):
+                if folder.is_dir() and place.holds(folder):
+                    found = _of_folder(place, folder, instead, {})
     if found and not alone.lines and all(one.name == name for one in found):
         return found
     models, _notes = find(path, problems, instead)

@@ -71,7 +71,7 @@ def find(place: Place, path: Path, of_versions: OfVersions) -> list[FoundModel]:
         entry.rest(problems)
         model = None
         if config is not None:
-            with problems.within(config.text("name", Problems())):
+            with problems.alone(config.text("name", Problems()), config.where()):
                 model = _model(place, path.parent, config, of_versions)
         found += [] if model is None else [model]
     node.rest(problems)

@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
+from lumen_uring.errors import is_scarce
+
 Value: TypeAlias = "Node | str | int | float | bool | Word | None"
 _Kind = TypeVar("_Kind")
+_SHOWN_MAX: Final = 200  # characters of a path
 _WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -51,6 +54,28 @@ class Problems:
         if lines and name:
             self.of.setdefault(name, []).extend(lines)
 
+    @contextmanager
+    def alone(self, name: str, where: str) -> Iterator[None]:
+        """The same; an exception that leaves this block is a problem of that model too.
+
+        Args:
+            name: of the model; "": the problem is one of no single model.
+            where: what messages call its folder or file.
+
+        Raises:
+            OSError: the machine lacks descriptors or memory, for now.
+        """
+        with self.within(name):
+            try:
+                yield
+            except OSError as error:
+                if is_scarce(error):
+                    raise
+                self.add(where, "files that can be read", _unreadable(error))
+            except Exception as error:  # others of the repository are served, whatever happened
+                found = f"an error of the server's: {type(error).__name__}: {error}"
+                self.add(where, "files that can be read", found)
+
     def general(self) -> list[str]:
         """The problems of no single model."""
         owned = self._owned()
@@ -68,6 +93,14 @@ class Problems:
             found: what does.
         """
         self.lines.append(f"{where}: expected {expected}, found {found}")
+
+
+def _unreadable(error: OSError) -> str:
+    """Why, and of which file; a name too long is cut."""
+    why, file = error.strerror or str(error), str(error.filename or "")
+    if len(file) > _SHOWN_MAX:
+        file = f"{file[:_SHOWN_MAX]}..."
+    return f"{file}: {why}" if file else why
 
 
 @dataclass(slots=True)
