@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ import pytest
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
 from lumen_uring.loading import model_cache
-from lumen_uring.repository import mlserver
+from lumen_uring.repository import mlserver, ovms
 from lumen_uring.repository.entries import entries_in, entries_of, names_in, uploaded_entries
+from lumen_uring.repository.files import Place
+from lumen_uring.repository.model_config import read
+from lumen_uring.repository.text_format import parse
+from lumen_uring.repository.tree import Problems, from_json
 from lumen_uring.settings.schema import Config
 
 
@@ -129,3 +134,68 @@ def test_what_the_machine_lacks_is_no_models_problem(
     monkeypatch.setattr(Path, "stat", lacks)
     with pytest.raises(OSError, match="Too many open files"):
         entries_in(config)
+
+
+# ---- empty lists ----
+
+EMPTY = ("[]", "[[]]", "{}", "[{}]", "null", '""', "0", "true")
+
+
+def fields(kind: str) -> list[str]:
+    """The names that a reader knows: it says them where it finds another one."""
+    problems = Problems()
+    node = from_json({"?": 1}, "f")
+    read(node, problems)
+    if kind == "triton":
+        return sorted(node.read)
+    inside = ("name", "base_path", "model_version_policy", "shape", "layout", "batch_size")
+    of_ovms = (*inside, "target_device", "stateful", "nireq", "plugin_config")
+    of_mlserver = ("name", "parameters", "implementation", "platform", "inputs", "outputs")
+    more = ("max_batch_size", "max_batch_time", "versions")
+    return list(of_ovms if kind == "ovms" else (*of_mlserver, *more))
+
+
+@pytest.mark.parametrize("value", EMPTY)
+def test_a_field_of_tritons_that_holds_nothing(value: str) -> None:
+    assert len(fields("triton")) > 10
+    for key in fields("triton"):
+        read(from_json(json.loads(f'{{"{key}": {value}}}'), "f"), Problems())
+    for key in ("name", "input", "dynamic_batching", "version_policy", "instance_group"):
+        for empty in ("[]", "{}"):
+            read(parse(f"{key}: {empty}", "f"), Problems())
+            read(parse(f"input {{ {key}: {empty} name: [] dims: [] }}", "f"), Problems())
+
+
+@pytest.mark.parametrize("value", EMPTY)
+def test_a_field_of_others_that_holds_nothing(tmp_path: Path, value: str) -> None:
+    place(tmp_path / "a/1/model.onnx")
+    for key in fields("mlserver"):
+        file = place(tmp_path / "a/model-settings.json", f'{{"{key}": {value}}}')
+        mlserver.find(Place(tmp_path, Problems()), file, lambda *_: None)
+    for key in fields("ovms"):
+        config = {"name": "a", "base_path": "a", key: json.loads(value)}
+        for listed in ({"config": config}, {"config": []}, {}):
+            text = json.dumps({"model_config_list": [listed]})
+            file = place(tmp_path / "config.json", text)
+            found = Problems()
+            ovms.find(Place(tmp_path, found), file, lambda *_: None)
+            assert not any("IndexError" in line for line in found.lines)
+    for key in ("model_config_list", "monitoring", "mediapipe_config_list", "other"):
+        file = place(tmp_path / "config.json", f'{{"{key}": {value}}}')
+        ovms.find(Place(tmp_path, Problems()), file, lambda *_: None)
+
+
+def test_an_empty_name_stops_no_other_model(tmp_path: Path) -> None:
+    place(tmp_path / "m/1/model.onnx")
+    place(tmp_path / "z/1/model.onnx")
+    place(tmp_path / "z/config.pbtxt", "name: []")
+    place(tmp_path / "y/model.onnx")
+    place(tmp_path / "y/model-settings.json", '{"name": []}')
+    config = watched(tmp_path)
+    assert [model.name for model in config.models] == ["m"]
+    assert {one.name: one.reason.partition(": ")[2] for one in config.broken} == {
+        "z": "expected a text, once, found a list of 0",
+        "y": "expected a text, once, found a list of 0",
+    }
+    with pytest.raises(ConfigError, match="name: expected a text, once, found a list of 0"):
+        entries_of(config, "m", {"name": []})

@@ -120,7 +120,8 @@ class Node:
 
     def where(self, key: str = "") -> str:
         """Names the place of a key for a message: file, line and dotted field."""
-        line = self.items[key][0][0] if key in self.items else self.line
+        values = self.items.get(key)  # an empty list has none
+        line = values[0][0] if values else self.line
         dotted = ".".join(part for part in (self.path, key) if part)
         return f"{self.file}{f':{line}' if line else ''} {dotted}".rstrip()
 
