@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from lumen_uring.control import on_demand
-from lumen_uring.control.calls import CallError
-from lumen_uring.control.live_models import LoadError
+from lumen_uring.control.calls import CallError, LoadError
 from lumen_uring.control.on_demand import OnDemand
 from lumen_uring.settings.schema import Config
 

@@ -884,6 +884,21 @@ def test_settings_that_change(room: Room, tmp_path: Path) -> None:
     assert failed[-1] == ["model x: not loaded: it is none"]
 
 
+def test_other_labels_of_an_ensemble_are_a_change(room: Room, tmp_path: Path) -> None:
+    failed: list[list[str]] = []
+    labels = tmp_path / "labels.txt"
+    labels.write_text("one")
+    values = {"name": "e", "steps": [{"model": "a"}], "labels": str(labels)}
+    whole = EnsembleConfig.model_validate(values)
+    for number, times in enumerate((1, 1, 2)):
+        if times == 2:
+            labels.write_text("one and two")
+        room.control.list_models(room.live.models(), [whole], failed.append)
+        room.until(lambda count=number + 1: len(failed) == count)
+        assert room.loaded == [("e", "virtual")] * times
+    assert failed == [[], [], []]
+
+
 def test_a_virtual_model_that_could_not_be_read_goes_with_its_entry(room: Room) -> None:
     """It is served while its entry cannot be read, and no longer once the entry is gone."""
     failed: list[list[str]] = []

@@ -16,8 +16,10 @@ import pytest
 from lumen_uring.control import watch
 from lumen_uring.control.watch import Look, Watcher, files_of, look
 from lumen_uring.guard import Guard
+from lumen_uring.loading import model_file
 from lumen_uring.ring.inotify import Inotify, _until_readable
-from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.models import EnsembleConfig, ModelConfig
+from lumen_uring.settings.origin import Origin
 
 
 class Seen:
@@ -225,6 +227,80 @@ def test_other_labels_are_a_change_of_their_model(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("one\ntwo\n")
     assert files_of(of_model) == before[0]
     assert files_of(of_both) != before[1]
+
+
+def written(path: Path, content: bytes) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return str(path)
+
+
+FILES = ("tokenizer.json", "state", "request", "labels", "onnx/e.data")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_file_that_an_entry_names_is_the_models(tmp_path: Path, name: str) -> None:
+    """The layout of model hubs, with the graph in a folder of its own, and of Triton."""
+    graph = written(tmp_path / "onnx/model.onnx", b"graph \n\x08location\x12\x06e.data and more")
+    file = {one: written(tmp_path / one, b"one") for one in FILES}
+    settings = {
+        "text": {"tokenizer": file["tokenizer.json"], "task": "embedding", "max_tokens": 8},
+        "sequences": {"state": {"x": "y"}, "initial_state": {"x": file["state"]}},
+        "warmup": [{"inputs": {"x": {"shape": [1], "data": file["request"]}, "z": {"shape": [1]}}}],
+        "labels": file["labels"],
+    }
+    written_entry = ModelConfig.model_validate({"name": "m", "path": graph, **settings})
+    of_folder = written_entry.with_origin(Origin(str(tmp_path), 1))
+    of_file = written_entry.with_origin(Origin(graph, 1))  # the only file of a folder
+    entries = (written_entry, of_folder, of_file)
+    before = [files_of(entry) for entry in entries]
+    (tmp_path / "other").write_text("of nobody")
+    assert [files_of(entry) for entry in entries] == before
+    written(tmp_path / "new", b"two")
+    os.replace(tmp_path / "new", tmp_path / name)
+    for entry, looked in zip(entries, before, strict=True):
+        assert files_of(entry) != looked
+
+
+def test_weights_beside_the_target_of_a_link(tmp_path: Path) -> None:
+    graph = written(tmp_path / "shared/a.onnx", b"\n\x08location\x12\x06e.data")
+    written(tmp_path / "shared/e.data", b"one")
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.onnx").symlink_to(graph)
+    model = ModelConfig(name="m", path=str(tmp_path / "m/1/model.onnx"))
+    for entry in (model, model.with_origin(Origin(str(tmp_path / "m"), 1))):
+        before = files_of(entry)
+        written(tmp_path / "shared/e.data", b"another")
+        assert files_of(entry) != before
+        written(tmp_path / "shared/e.data", b"one")
+
+
+def test_the_names_of_weights_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at thousands of models reads none of them again."""
+    file = tmp_path / "a.onnx"
+    written(file, b"x" * (1 << 20) + b"\n\x08location\x12\x06e.data")
+    names = ("e.data",)
+    assert model_file.weights(file) == names  # written a moment ago: not remembered
+    monkeypatch.setattr(model_file, "_SETTLED_NS", -(10**18))
+    assert model_file.weights(file) == names
+    monkeypatch.setattr(model_file, "_CHUNK_BYTES", 0)  # nothing can be read any more
+    assert model_file.weights(file) == names
+    monkeypatch.undo()
+    written(file, b"none")
+    assert model_file.weights(file) == ()
+    assert model_file.weights(tmp_path / "missing") == ()
+    assert model_file.weights(tmp_path) == ()
+
+
+def test_labels_of_an_ensemble_are_its_files(tmp_path: Path) -> None:
+    labels = written(tmp_path / "labels.txt", b"one")
+    values = {"name": "e", "steps": [{"model": "a"}], "labels": labels}
+    entry = EnsembleConfig.model_validate(values)
+    before = files_of(entry)
+    written(tmp_path / "labels.txt", b"one and two")
+    assert files_of(entry) != before
 
 
 def test_descriptors_of_a_thousand_and_more() -> None:

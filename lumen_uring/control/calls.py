@@ -13,7 +13,7 @@ import orjson
 from lumen_uring.control import long_texts
 from lumen_uring.control.long_texts import LongText
 from lumen_uring.control.uploads import PREFIX
-from lumen_uring.errors import LumenError
+from lumen_uring.errors import EngineError, LumenError
 from lumen_uring.ring.errands import Errand
 from lumen_uring.settings.schema import Config
 
@@ -27,6 +27,19 @@ class CallError(LumenError):
     """
 
     def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class LoadError(EngineError):
+    """A model was not loaded.
+
+    Args:
+        message: why, for the caller.
+        code: of HTTP: 400 where the model is wrong, 503 where the machine had no means for now.
+    """
+
+    def __init__(self, message: str, code: int = 400) -> None:
         super().__init__(message)
         self.code = code
 

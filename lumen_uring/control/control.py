@@ -20,9 +20,16 @@ from typing import Any, Final
 
 import orjson
 
-from lumen_uring.control.calls import CallError, Calls, asked_of, object_of, parameters_of
+from lumen_uring.control.calls import (
+    CallError,
+    Calls,
+    LoadError,
+    asked_of,
+    object_of,
+    parameters_of,
+)
 from lumen_uring.control.following import Following, Listed, Rescan, Unloaded
-from lumen_uring.control.live_models import LiveModels, LoadError, Tell, Virtual
+from lumen_uring.control.live_models import LiveModels, Tell, Virtual
 from lumen_uring.control.on_demand import OnDemand
 from lumen_uring.control.uploads import Uploads
 from lumen_uring.control.virtual import load as load_virtual

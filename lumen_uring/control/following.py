@@ -81,7 +81,7 @@ class Following:
             lambda entry, files: (
                 entry.name in entries
                 and not needs_loading(entry, entries[entry.name])
-                and (not isinstance(entry, ModelConfig) or files == files_of(entry))
+                and files == files_of(entry)
             )
         )
         names = {entry.name for entry in virtual}

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
+from lumen_uring.control.calls import LoadError
 from lumen_uring.control.states import (
     LOADING,
     READY,
@@ -35,19 +36,6 @@ _Result = TypeVar("_Result")
 Tell = Callable[[str], None]
 _PAUSES_S: Final = (0.5, 1.0, 2.0)  # before a load is tried again that the machine had no means for
 _CALLED_OFF: Final = "it was unloaded, or has changed, before it was loaded"
-
-
-class LoadError(EngineError):
-    """A model was not loaded.
-
-    Args:
-        message: why, for the caller.
-        code: of HTTP: 400 where the model is wrong, 503 where the machine had no means for now.
-    """
-
-    def __init__(self, message: str, code: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(slots=True)
@@ -106,7 +94,8 @@ class LiveModels:
         self.lacked_means = False  # a load failed that is worth another try
         self._models = {model.name: model for model in config.models}
         self._virtual = {entry.name: entry for entry in config.virtual_entries()}
-        self._files = files or {model.name: files_of(model) for model in config.models}
+        self._files = dict(files or {model.name: files_of(model) for model in config.models})
+        self._files |= {entry.name: files_of(entry) for entry in config.virtual_entries()}
         self.states = States()
         for model in config.served():
             self.states.put(model.base, model.version, READY)
@@ -320,7 +309,8 @@ class LiveModels:
     def put_virtual_if_changed(self, entry: Virtual, tell: Tell = lambda _: None) -> list[str]:
         """The same of a virtual model, whose parts are served."""
         served = self._virtual.get(entry.name)
-        if served is None or needs_loading(served, entry):
+        same_files = self._files.get(entry.name) == files_of(entry)
+        if served is None or not same_files or needs_loading(served, entry):
             tell(f"model {entry.name}: loading ...")
             if failed := _tried(lambda: self.put_virtual(entry), entry.name):
                 return failed
@@ -336,20 +326,21 @@ class LiveModels:
         Raises:
             LoadError: it cannot be served; what was served is served.
         """
-        coming = self._coming = _Coming(entry, is_listed=True)
+        coming = self._coming = _Coming(entry, True, files_of(entry))
         try:
             self._until_there_are_means(coming, lambda: self._load_virtual(self._in_force(), entry))
-            self._take_over(coming, lambda: self._list_virtual(entry))
+            self._take_over(coming, lambda: self._list_virtual(entry, coming.files))
         except Exception as error:  # as of a model
             raise self._failed(entry.name, error, coming, str) from None
         finally:
             self._coming = None
         self._log("info", f"model {entry.name}: loaded")
 
-    def _list_virtual(self, entry: Virtual) -> None:
+    def _list_virtual(self, entry: Virtual, files: Look) -> None:
         """Notes that a virtual model is served."""
         with self._lock:
             self._virtual[entry.name] = entry
+        self._files[entry.name] = files
         self.states.put(entry.name, 1, READY)
 
     def _in_force(self) -> Config:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from lumen_uring.guard import Guard
+from lumen_uring.loading import model_file
 from lumen_uring.repository.files import LOST_FOUND
 from lumen_uring.ring.inotify import Inotify
-from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings.warmup import FILLS
 
 SETTLE_S: Final = 1.0
 _BUILTIN: Final = "builtin:"
@@ -195,12 +197,40 @@ class Watcher:
             self._seen = found
 
 
-def files_of(model: ModelConfig) -> Look:
-    """The files of a model as they are now: another file under the same name is a change."""
-    if model.path.startswith(_BUILTIN):
-        return frozenset()
+def files_of(entry: ModelConfig | ExpertsConfig | EnsembleConfig) -> Look:
+    """The files of a model as they are now: another file under the same name is a change.
+
+    Args:
+        entry: of the model; one of experts has no files.
+
+    Returns:
+        The look of its graph and weights, labels, tokenizer, first states and warm-up requests.
+
+    Raises:
+        OSError: the machine lacks descriptors or memory, for now.
+    """
+    labels = None if isinstance(entry, ExpertsConfig) else entry.labels
+    named = [] if labels is None else [labels]
+    own: list[Path] = []
+    if isinstance(entry, ModelConfig) and not entry.path.startswith(_BUILTIN):
+        own = _graph_and_weights(entry)
+        if entry.text is not None and entry.text.tokenizer is not None:
+            named.append(entry.text.tokenizer)
+    if isinstance(entry, ModelConfig):
+        named += [] if entry.sequences is None else entry.sequences.initial_state.values()
+        for request in entry.warmup:
+            named += (one.data for one in request.inputs.values() if one.data not in FILLS)
+    return look([*own, *(Path(text).expanduser() for text in named)])
+
+
+def _graph_and_weights(model: ModelConfig) -> list[Path]:
+    """The graph's file and those that it names, or the folder that holds them all."""
     path = Path(model.path).expanduser()
-    labels = [] if model.labels is None else [Path(model.labels).expanduser()]
     # A model of a repository has its version's folder to itself.
-    own = path.parent if model.origin is not None and Path(model.origin.folder) != path else path
-    return look([own, *labels])
+    has_folder = model.origin is not None and Path(model.origin.folder) != path
+    found = [path.parent if has_folder else path]
+    if not has_folder or os.path.islink(path):
+        # As loading/weights.py finds them: beside the file, or where a link leads to.
+        beside = {path.parent, Path(os.path.realpath(path)).parent}
+        found += [folder / name for name in model_file.weights(path) for folder in sorted(beside)]
+    return found

@@ -20,6 +20,7 @@ from lumen_uring.errors import ConfigError, is_scarce
 
 _CHUNK_BYTES: Final = 1 << 20
 _KEPT_MAX: Final = 256
+_WEIGHTS_MAX: Final = 4096  # as many as there are models
 # A file that was changed so short a time ago may be changed again within a tick of its clock.
 _SETTLED_NS: Final = 1_000_000_000
 # How protobuf writes the key of an initializer that lies in another file (onnx.proto,
@@ -44,6 +45,7 @@ class Reading:
 # A file as the kernel knows it: device, inode, size, times of change of content and of inode in ns.
 _File = tuple[int, ...]
 _readings: Final[dict[_File, Reading]] = {}
+_weights: Final[dict[_File, tuple[str, ...]]] = {}  # of files of which nothing else was asked
 
 
 def read(path: Path) -> Reading:
@@ -77,6 +79,46 @@ def read(path: Path) -> Reading:
     if is_same and time.time_ns() - max(before[-2:]) > _SETTLED_NS:
         _keep(before, reading)
     return reading
+
+
+def weights(path: Path) -> tuple[str, ...]:
+    """The files that a model's other weights lie in, found without a digest, or remembered.
+
+    Args:
+        path: of a model; of no file, or one that cannot be read, there are none.
+
+    Returns:
+        Their names, as the graph has them, in order.
+
+    Raises:
+        OSError: the machine lacks what reading takes, for now.
+    """
+    if not os.path.isfile(path):  # to open a pipe would wait for its writer
+        return ()
+    try:
+        with path.open("rb") as file:
+            before = _file_of(file.fileno())
+            if (read_before := _readings.get(before)) is not None:
+                return read_before.weights
+            if (kept := _weights.get(before)) is not None:
+                return kept
+            found: set[str] = set()
+            tail = b""
+            while chunk := file.read(_CHUNK_BYTES):
+                text = tail + chunk
+                found |= _locations(text)
+                tail = text[-_LOCATION_BYTES:]
+            is_same = _file_of(file.fileno()) == before
+    except OSError as error:
+        if is_scarce(error):
+            raise
+        return ()
+    names = tuple(sorted(found))
+    if is_same and time.time_ns() - max(before[-2:]) > _SETTLED_NS:
+        if len(_weights) >= _WEIGHTS_MAX:
+            _weights.clear()
+        _weights[before] = names
+    return names
 
 
 def _locations(text: bytes) -> set[str]:
