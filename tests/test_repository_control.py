@@ -915,6 +915,62 @@ def test_a_virtual_model_that_could_not_be_read_goes_with_its_entry(room: Room) 
     assert failed == [[], ["model e: not loaded: it is none"], []]
 
 
+INPUT = 'input [{ name: "x" data_type: TYPE_FP32 dims: [3] }]'
+
+
+@pytest.mark.parametrize(
+    ("text", "is_new"),
+    [
+        (INPUT, False),
+        (f"\n# a remark\n{INPUT}", False),
+        (INPUT.replace("[3]", "[4]"), True),
+        (INPUT.replace('"x"', '"z"'), True),
+        (INPUT.replace("FP32", "INT64"), True),
+        (INPUT.replace(" }]", " reshape { shape: [1, 3] } }]"), True),
+        (INPUT.replace(" }]", " optional: true }]"), True),
+        (INPUT.replace("input", "output"), True),
+        (f'{INPUT} default_model_filename: "model.onnx"', True),
+        ("", True),
+    ],
+)
+def test_what_a_configuration_declares_is_a_change(tmp_path: Path, text: str, is_new: bool) -> None:
+    """By a change of the folder, by a reload, and of an entry of `models` that is a folder."""
+    room = Room(tmp_path / "repo", "watch")
+    config = tmp_path / "repo/a/config.pbtxt"
+    try:
+        config.write_text(INPUT)
+        room.until(lambda: room.loaded == [("a", "a/1/model.onnx")])
+        served = next(model for model in room.live.models() if model.name == "a")
+        config.write_text(text)
+        (wanted,) = (one for one in entries_in(room.config).entries if one.name == "a")
+        assert reload.needs_loading(served, wanted) == is_new
+        failed: list[list[str]] = []
+        room.control.list_models(entries_in(room.config).entries, (), failed.append)
+        room.until(lambda: failed == [[]])
+        assert room.loaded == [("a", "a/1/model.onnx")] * (2 if is_new else 1)
+    finally:
+        room.control.close()
+    place = f"m={tmp_path / 'repo/a'}"
+    (after,) = load(None, (), [place], None).models
+    config.write_text(INPUT)
+    (before,) = load(None, (), [place], None).models
+    plan = reload.plan(load(None, (), [place], None), load(None, (), [place], None))
+    assert plan.changed == ()
+    assert reload.needs_loading(before, after) == is_new
+
+
+def test_another_version_in_a_files_settings_is_a_change(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/a.onnx").touch()
+    entries = []
+    for version in ("1", "1", "2"):
+        said = {"parameters": {"version": version}}
+        (tmp_path / "m/model-settings.json").write_text(json.dumps(said))
+        entries += load(None, (), (), None, [str(tmp_path)]).models
+    assert not reload.needs_loading(entries[0], entries[1])
+    assert reload.needs_loading(entries[1], entries[2])
+
+
 def test_what_a_reload_says(tmp_path: Path) -> None:
     old = load(None, ["models.0.rate=1"], ["a=a.onnx", "b=b.onnx", "c=c.onnx"])
     new = load(None, ["models.0.rate=2", "models.1.max_rows=9"], ["a=a.onnx", "c=c.onnx", "d=d"])

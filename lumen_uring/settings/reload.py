@@ -5,6 +5,7 @@ Called by server.py on the main thread, at SIGHUP. Pure: it compares and changes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
@@ -181,7 +182,20 @@ def needs_loading(served: BaseModel, wanted: BaseModel) -> bool:
         wanted: the entry of the same name.
     """
     before, after = served.model_dump(), wanted.model_dump()
-    return any(before[name] != after[name] for name in before.keys() - set(_RATES))
+    if any(before.get(name) != after.get(name) for name in before.keys() - set(_RATES)):
+        return True
+    return _beyond_settings(served) != _beyond_settings(wanted)
+
+
+def _beyond_settings(entry: BaseModel) -> object:
+    """What a repository's files say of a model that is no setting of its entry: its version, the
+    tensors that they declare, wherever in the file, and the name of its file."""
+    if isinstance(entry, EnsembleConfig):
+        return entry.is_tritons
+    if not isinstance(entry, ModelConfig) or entry.origin is None:
+        return None
+    declared = tuple(replace(one, where="") for one in entry.origin.declared)
+    return entry.version, declared, entry.origin.file_name
 
 
 def _refusal(name: str, value: object) -> str:
