@@ -840,6 +840,65 @@ def test_folders_that_change(tmp_path: Path) -> None:
     assert [name for name, _path in loaded if name != "c"] == ["a", "b", "b"]
 
 
+def listing(*models: tuple[str, str]) -> str:
+    """The list of OpenVINO Model Server, of names and folders."""
+    configs = [{"config": {"name": name, "base_path": base}} for name, base in models]
+    return json.dumps({"model_config_list": configs})
+
+
+def write(path: Path, text: str) -> None:
+    """As a whole: a watcher sees the old file or the new one."""
+    (path.parent / ".new").write_text(text)
+    (path.parent / ".new").rename(path)
+
+
+def names(room: Room) -> set[str]:
+    return {model.name for model in room.live.models()}
+
+
+def test_a_list_that_names_other_models(tmp_path: Path) -> None:
+    """What it no longer names goes, though its folder is there; a list that cannot be read, and an
+    entry that is wrong, change nothing."""
+    config = tmp_path / "config.json"
+    write(config, listing(("a", "a"), ("b", "b")))
+    room = Room(tmp_path, "watch")
+    try:
+        write(config, listing(("c", "a"), ("b", "b")))  # another name of the same folder
+        room.until(lambda: names(room) == {"b", "c"})
+        write(config, listing(("c", "a"))[:-3])
+        room.until(lambda: "a" in names(room))  # no list: a folder of models
+        assert names(room) == {"a", "b", "c"}
+        write(config, json.dumps({"model_config_list": "c"}))
+        room.until(lambda: any("expected a mapping" in one for one in room.said))
+        write(config, listing(("c", "a"), ("b", "missing")))
+        room.until(lambda: any("base_path" in one for one in room.said))
+        assert names(room) >= {"b", "c"}
+        write(config, listing(("c", "a"), ("d", str(tmp_path / "b"))))
+        room.until(lambda: names(room) == {"c", "d"})
+        write(config, listing(("c", "a")))
+        room.until(lambda: names(room) == {"c"})
+    finally:
+        room.control.close()
+
+
+def test_a_model_whose_file_gives_it_another_name(tmp_path: Path) -> None:
+    """MLServer's settings, of a file and of a folder of versions."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/model.onnx").touch()
+    (tmp_path / "several/1").mkdir(parents=True)
+    (tmp_path / "several/1/model.onnx").touch()
+    for folder in ("one", "several"):
+        write(tmp_path / folder / "model-settings.json", json.dumps({"name": folder}))
+    room = Room(tmp_path, "watch")
+    try:
+        assert names(room) == {"a", "b", "one", "several"}
+        for folder in ("one", "several"):
+            write(tmp_path / folder / "model-settings.json", json.dumps({"name": f"{folder}-2"}))
+        room.until(lambda: names(room) == {"a", "b", "one-2", "several-2"})
+    finally:
+        room.control.close()
+
+
 def test_folders_that_change_while_the_server_starts(tmp_path: Path) -> None:
     def meanwhile(room: Room) -> None:
         (room.folder / "a/1/model.onnx").write_text("another one")

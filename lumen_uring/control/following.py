@@ -15,7 +15,8 @@ from pathlib import Path
 from lumen_uring.control.live_models import LiveModels, Tell, Virtual
 from lumen_uring.control.watch import files_of
 from lumen_uring.errors import is_scarce
-from lumen_uring.repository.entries import entries_in
+from lumen_uring.repository import ovms
+from lumen_uring.repository.entries import Held, entries_in
 from lumen_uring.repository.files import away
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.reload import needs_loading
@@ -153,8 +154,8 @@ class Following:
 
         A folder that cannot be read now changes nothing, nor does a repository that is away.
         """
-        found, held, problems = entries_in(self._live.config)
-        names = {model.name: model for model in found}
+        held = entries_in(self._live.config)
+        names = {model.name: model for model in held.entries}
         self._live.call_off(
             lambda entry, files: (
                 entry.name in names
@@ -165,12 +166,12 @@ class Following:
         )
         for model in self._live.models():
             is_gone = model.origin is not None and model.name not in names
-            if is_gone and self._has_gone(model):
+            if is_gone and self._has_gone(model, held):
                 self._live.try_remove(model.name)
         self.find_repositories()
-        if not problems.general():
-            held |= {entry.name for entry in self._live.config.virtual_entries()}
-            for name in self._live.states.unserved() - held:
+        if not held.problems.general():
+            known = held.names | {entry.name for entry in self._live.config.virtual_entries()}
+            for name in self._live.states.unserved() - known:
                 self._live.states.forget(name)
 
     def find_repositories(self) -> None:
@@ -196,15 +197,26 @@ class Following:
             if is_gone and model.base in bases - kept:
                 self._live.try_remove(model.name)
 
-    def _has_gone(self, model: ModelConfig) -> bool:
-        """Whether a model's folder holds none any more; it may be half copied."""
+    def _has_gone(self, model: ModelConfig, held: Held) -> bool:
+        """Whether a model's folder holds none any more, or a file of it names it no longer; it may
+        be half copied."""
         assert model.origin is not None
-        folder = Path(model.origin.folder)
+        folder, listed = Path(model.origin.folder), Path(model.origin.listed)
+        named_by = listed if model.origin.listed else folder
         roots = [Path(text).expanduser() for text in self._live.config.repository.paths]
-        around = [root for root in roots if root == folder or root in folder.parents]
-        if around and not any(root.is_dir() for root in around):
-            return False  # the repository is away, and may come back
+        around = [root for root in roots if root == named_by or root in named_by.parents]
         try:
+            is_here = any(one.is_dir() or (one == named_by and one.exists()) for one in around)
+            if around and not is_here:
+                return False  # the repository is away, and may come back
+            if model.base not in held.names:
+                if model.origin.listed:
+                    lines = held.problems.general()
+                    is_wrong = any(line.startswith(model.origin.listed) for line in lines)
+                    return not is_wrong and (ovms.is_list(listed) or not listed.exists())
+                folders = {one.origin.folder for one in held.entries if one.origin is not None}
+                if model.origin.folder in folders:
+                    return True  # under another name
             if not folder.is_dir():
                 return not folder.exists()
             return not any(path.is_dir() and path.name.isdecimal() for path in folder.iterdir())

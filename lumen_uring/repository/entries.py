@@ -367,9 +367,14 @@ def _entries(found: FoundModel, problems: Problems) -> list[ModelConfig]:
             expected = f"a name of 1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"
             problems.add(found.where, expected, repr(found.name))
             return []
-        declared = tuple(found.asked.declared)
         origin = Origin(
-            found.where, version, found.versions, declared, file_name=found.asked.file_name
+            found.where,
+            version,
+            found.versions,
+            tuple(found.asked.declared),
+            tuple(found.asked.notes),
+            found.asked.file_name,
+            found.listed,
         )
-        entries.append(entry.with_origin(origin.noted(*found.asked.notes)))
+        entries.append(entry.with_origin(origin))
     return entries

@@ -39,6 +39,7 @@ class FoundModel:
     asked: Asked = field(default_factory=Asked)
     labels: Path | None = None
     versions: tuple[int, ...] = ()  # all that are there
+    listed: str = ""  # the file that lists the model with others
 
 
 class Place:

@@ -73,7 +73,9 @@ def find(place: Place, path: Path, of_versions: OfVersions) -> list[FoundModel]:
         if config is not None:
             with problems.alone(config.text("name", Problems()), config.where()):
                 model = _model(place, path.parent, config, of_versions)
-        found += [] if model is None else [model]
+        if model is not None:
+            model.listed = str(path)
+            found.append(model)
     node.rest(problems)
     return found
 

@@ -67,6 +67,7 @@ class Origin:
         declared: tensors.
         notes: sentences for the person who starts the server.
         file_name: that the configuration gives the model; "" where it gives none.
+        listed: the file that lists the model with others; "" where none does.
     """
 
     folder: str
@@ -75,6 +76,7 @@ class Origin:
     declared: tuple[Declared, ...] = ()
     notes: tuple[str, ...] = ()
     file_name: str = ""
+    listed: str = ""
 
     def noted(self, *sentences: str) -> Origin:
         """The same with further sentences."""
