@@ -67,6 +67,42 @@ def test_a_repository_of_tritons(tmp_path: Path) -> None:
     assert str(old) not in said
 
 
+TEXTS = {
+    "tokenizer.json": "{}",
+    "config.json": '{"architectures": ["BertModel"], "max_position_embeddings": 8}',
+    "modules.json": '[{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": "p"}]',
+    "p/config.json": '{"pooling_mode_mean_tokens": true}',
+    "model.onnx": "",
+}
+LAYOUTS: dict[str, dict[str, str]] = {
+    "versions": {"1/model.onnx": ""},
+    "a configuration": {"1/model.onnx": "", "config.pbtxt": ""},
+    "one file": {"model.onnx": ""},
+    "MLServer": {"any.onnx": "", "model-settings.json": "{}"},
+    "MLServer's versions": {"1/model.onnx": "", "model-settings.json": "{}"},
+    "a text model": TEXTS,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_link_gives_its_name(
+    tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after it leads elsewhere, and however the path is written."""
+    link = tmp_path / "mine"
+    for release in ("aaa111", "bbb222"):
+        for name, text in LAYOUTS[layout].items():
+            place(tmp_path / "tree" / release / name, text)
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / "tree" / release)
+        assert set(served(loaded(link))) == {"mine"}
+    monkeypatch.chdir(tmp_path / "tree/aaa111")
+    assert set(served(loaded(Path()))) == {"aaa111"}
+    if layout != "one file":  # which is no model of a repository
+        (tmp_path / "tree/mine").symlink_to("aaa111")
+        assert set(served(loaded(tmp_path / "tree"))) == {"aaa111", "bbb222", "mine"}
+
+
 @pytest.mark.parametrize(
     ("policy", "names"),
     [

@@ -8,6 +8,7 @@ read.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -199,6 +200,15 @@ def is_version(name: str) -> bool:
 def is_model(path: Path) -> bool:
     """Whether a file's name is a model's."""
     return path.name.lower().endswith(_ENDINGS)
+
+
+def name_of(folder: Path) -> str:
+    """The name that a folder's path has: that of a link, not of what it leads to for now.
+
+    Args:
+        folder: of a model.
+    """
+    return os.path.basename(os.path.abspath(folder))
 
 
 def names_of(folder: Path) -> str:

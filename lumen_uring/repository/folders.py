@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from lumen_uring.repository import mlserver, ovms, text_folder
-from lumen_uring.repository.files import FoundModel, Place, is_model, is_version, names_of
+from lumen_uring.repository.files import FoundModel, Place, is_model, is_version, name_of, names_of
 from lumen_uring.repository.model_config import Asked, read
 from lumen_uring.repository.text_format import TextFormatError, parse
 from lumen_uring.repository.tree import Problems
@@ -121,7 +121,7 @@ def _of_folder(
     has_versions = any(is_version(one) and (folder / one).is_dir() for one in _names(folder))
     if not has_versions and not (folder / CONFIG).is_file():
         return None
-    name = folder.resolve().name if folder == place.root else folder.name
+    name = name_of(folder) if folder == place.root else folder.name
     with place.problems.within(name):
         model = of_versions(place, folder, name, instead.get(name))
     return [] if model is None else [model]
@@ -241,7 +241,7 @@ def _of_single_file(place: Place, folder: Path) -> list[FoundModel]:
     if not place.holds(files[0]):
         return []
     # A name such as model.onnx says nothing: the folder's does.
-    name = folder.resolve().name if files[0].stem == "model" else files[0].stem
+    name = name_of(folder) if files[0].stem == "model" else files[0].stem
     return [FoundModel(name, str(files[0]), {1: files[0]}, versions=(1,))]
 
 

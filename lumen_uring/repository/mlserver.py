@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from lumen_uring.repository.files import FoundModel, Place, is_model, is_version, names_of
+from lumen_uring.repository.files import FoundModel, Place, is_model, is_version, name_of, names_of
 from lumen_uring.repository.model_config import Asked, datatype_of
 from lumen_uring.repository.tree import Node, Problems
 from lumen_uring.settings.origin import Declared
@@ -47,7 +47,7 @@ def find(place: Place, path: Path, of_versions: OfVersions) -> list[FoundModel]:
         return []
     asked = Asked()
     folder = path.parent
-    name = node.text("name", problems) or folder.resolve().name
+    name = node.text("name", problems) or name_of(folder)
     uri, version = _parameters(asked, node, problems)
     _kind(node, problems)
     for key in ("inputs", "outputs"):

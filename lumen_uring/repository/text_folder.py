@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lumen_uring.repository.files import FoundModel, Place, names_of
+from lumen_uring.repository.files import FoundModel, Place, name_of, names_of
 from lumen_uring.repository.model_config import Asked
 from lumen_uring.settings.text import LABELS_MAX, POOLINGS, TOKENS_MAX
 
@@ -73,7 +73,7 @@ def find(place: Place, folder: Path, said: Mapping[str, Any]) -> FoundModel | No
         return None
     asked = Asked(settings={"text": text})
     asked.notes.append(_summary(file.relative_to(folder), {**text, **said}, reader.notes))
-    return FoundModel(folder.resolve().name, str(folder), {1: file}, asked, versions=(1,))
+    return FoundModel(name_of(folder), str(folder), {1: file}, asked, versions=(1,))
 
 
 def _summary(file: Path, text: Mapping[str, Any], notes: list[str]) -> str:
