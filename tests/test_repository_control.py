@@ -881,6 +881,96 @@ def test_a_list_that_names_other_models(tmp_path: Path) -> None:
         room.control.close()
 
 
+def ensemble(step: str, output: str = "z") -> str:
+    return f"""platform: "ensemble"
+        input {{ name: "x" data_type: TYPE_FP32 dims: [ 4 ] }}
+        output {{ name: "{output}" data_type: TYPE_FP32 dims: [ 4 ] }}
+        ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1
+            input_map {{ key: "x" value: "x" }} output_map {{ key: "y" value: "{output}" }} }} }}"""
+
+
+def virtual(room: Room) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The step and the outputs of each ensemble that is served."""
+    found = (one for one in room.live.virtual() if isinstance(one, EnsembleConfig))
+    return {one.name: (one.steps[0].model, one.outputs) for one in found}
+
+
+def test_ensembles_that_come_change_and_go(tmp_path: Path) -> None:
+    room = Room(tmp_path, "watch")
+    try:
+        (tmp_path / "e/1").mkdir(parents=True)
+        write(tmp_path / "e/config.pbtxt", ensemble("a"))
+        room.until(lambda: virtual(room) == {"e": ("a", ("z",))})
+        room.until(lambda: room.states().get("e/1") == ("READY", ""))
+        write(tmp_path / "e/config.pbtxt", ensemble("b", "other"))
+        room.until(lambda: virtual(room) == {"e": ("b", ("other",))})
+        both = "version_policy: { latest { num_versions: 2 } }"
+        write(tmp_path / "b/config.pbtxt", both)  # the step has another name
+        room.until(lambda: virtual(room) == {"e": ("b:2", ("other",))} and "b" not in names(room))
+        write(tmp_path / "e/config.pbtxt", "platform: 'ensemble' nonsense")
+        room.until(lambda: any("nonsense" in one for one in room.said))
+        assert virtual(room) == {"e": ("b:2", ("other",))}  # it cannot be read: as it was
+        unloaded = len(room.engine.unloaded)
+        (tmp_path / "e").rename(tmp_path / ".e")
+        (tmp_path / "b").rename(tmp_path / ".b")
+        room.until(lambda: virtual(room) == {} and names(room) == {"a"})
+        assert room.engine.unloaded[unloaded:] == ["e", "b:2"]
+    finally:
+        room.control.close()
+
+
+def test_a_folder_that_becomes_an_ensemble_and_a_model_again(tmp_path: Path) -> None:
+    room = Room(tmp_path, "watch")
+    try:
+        write(tmp_path / "b/config.pbtxt", ensemble("a"))
+        room.until(lambda: virtual(room) == {"b": ("a", ("z",))} and names(room) == {"a"})
+        write(tmp_path / "b/config.pbtxt", "")
+        room.until(lambda: virtual(room) == {} and names(room) == {"a", "b"})
+    finally:
+        room.control.close()
+
+
+def test_an_ensemble_that_could_not_be_loaded_is_tried_at_the_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_virtual = Room.put_virtual
+
+    def put(room: Room, config: Config, entry: Virtual) -> None:
+        if "c" not in {model.name for model in config.models}:
+            raise EngineError("its step c is missing")
+        put_virtual(room, config, entry)
+
+    monkeypatch.setattr(Room, "put_virtual", put)
+    room = Room(tmp_path, "watch")
+    try:
+        (tmp_path / "e/1").mkdir(parents=True)
+        write(tmp_path / "e/config.pbtxt", ensemble("c"))
+        expected = ("UNAVAILABLE", "its step c is missing")
+        room.until(lambda: room.states().get("e/") == expected)
+        room.add("c/1")
+        room.until(lambda: virtual(room) == {"e": ("c", ("z",))})
+        room.until(lambda: room.states().get("e/1") == ("READY", ""))
+        assert "e/" not in room.states()
+    finally:
+        room.control.close()
+
+
+def test_an_ensemble_of_the_settings_outlives_changes_of_folders(
+    tmp_path: Path,
+) -> None:
+    settings = ["ensembles=[{name: s, steps: [{model: a}]}]"]
+    room = Room(tmp_path, "watch", more=settings)
+    try:
+        (tmp_path / "s/1").mkdir(parents=True)
+        write(tmp_path / "s/config.pbtxt", ensemble("b"))
+        room.add("c/1")
+        room.until(lambda: "c" in names(room))
+        assert virtual(room) == {"s": ("a", ())}
+        room.until(lambda: any("another name than 's'" in one for one in room.said))
+    finally:
+        room.control.close()
+
+
 def test_a_model_whose_file_gives_it_another_name(tmp_path: Path) -> None:
     """MLServer's settings, of a file and of a folder of versions."""
     (tmp_path / "one").mkdir()

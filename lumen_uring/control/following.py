@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lumen_uring.control.live_models import LiveModels, Tell, Virtual
-from lumen_uring.control.watch import files_of
+from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import is_scarce
 from lumen_uring.repository import ovms
-from lumen_uring.repository.entries import Held, entries_in
+from lumen_uring.repository.entries import Held, entries_in, with_versions
 from lumen_uring.repository.files import away
-from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.models import EnsembleConfig, ModelConfig
 from lumen_uring.settings.reload import needs_loading
 from lumen_uring.settings.types import base_of
 
@@ -156,18 +156,23 @@ class Following:
         """
         held = entries_in(self._live.config)
         names = {model.name: model for model in held.entries}
+        ensembles = self._ensembles(held)
         self._live.call_off(
-            lambda entry, files: (
-                entry.name in names
-                and isinstance(entry, ModelConfig)
-                and files == files_of(names[entry.name])
-                and not needs_loading(entry, names[entry.name])
+            lambda entry, files: self._asks_for(
+                names.get(entry.name) or ensembles.get(entry.name), entry, files
             )
         )
+        # Ensembles go before what they run.
+        for one in self._live.virtual():
+            if isinstance(one, EnsembleConfig) and one.folder and one.name not in ensembles:
+                is_other = any(one.name == model.base for model in held.entries)
+                if is_other or self._has_gone(one.name, one.folder, "", held):
+                    self._live.try_remove(one.name)
         for model in self._live.models():
-            is_gone = model.origin is not None and model.name not in names
-            if is_gone and self._has_gone(model, held):
-                self._live.try_remove(model.name)
+            if (origin := model.origin) is not None and model.name not in names:
+                is_other = model.base in ensembles
+                if is_other or self._has_gone(model.base, origin.folder, origin.listed, held):
+                    self._live.try_remove(model.name)
         self.find_repositories()
         if not held.problems.general():
             known = held.names | {entry.name for entry in self._live.config.virtual_entries()}
@@ -183,39 +188,83 @@ class Following:
 
     def rescan(self) -> None:
         """Loads what is new in the repositories or has changed."""
-        found, _held, problems = entries_in(self._live.config)
+        held = entries_in(self._live.config)
+        found, problems = held.entries, held.problems
         for line in problems.lines:
             self._log("error", f"The repositories: {line}")
         for name, lines in problems.of.items():
             self._live.states.cannot_be_read(name, "\n".join(lines))
         kept = self._put_all(found, [], again=False)
         self._live.forget_wrong({model.name for model in found})
-        names, bases = {model.name for model in found}, {model.base for model in found}
-        for model in self._live.models():
-            # A version goes when the one that takes requests in its stead is there.
-            is_gone = model.origin is not None and model.name not in names
-            if is_gone and model.base in bases - kept:
-                self._live.try_remove(model.name)
+        for entry in self._ensembles(held, kept).values():  # before versions go that they ran
+            self._live.put_virtual_if_changed(entry)
+        for name in self._replaced(held, kept):
+            self._live.try_remove(name)
 
-    def _has_gone(self, model: ModelConfig, held: Held) -> bool:
-        """Whether a model's folder holds none any more, or a file of it names it no longer; it may
-        be half copied."""
-        assert model.origin is not None
-        folder, listed = Path(model.origin.folder), Path(model.origin.listed)
-        named_by = listed if model.origin.listed else folder
+    def _replaced(self, held: Held, kept: Set[str]) -> list[str]:
+        """Versions that go when the one is there that takes requests in their stead.
+
+        Args:
+            held: by the repositories now.
+            kept: names of which that one could not be loaded.
+        """
+        names = {model.name for model in held.entries}
+        bases = {model.base for model in held.entries} - kept
+        gone = (one for one in self._live.models() if one.origin and one.name not in names)
+        return [model.name for model in gone if model.base in bases]
+
+    def _ensembles(self, held: Held, kept: Set[str] = frozenset()) -> dict[str, EnsembleConfig]:
+        """The ensembles of the repositories, on the versions that are served and stay."""
+        replaced = self._replaced(held, kept)
+        models = [one for one in self._live.models() if one.name not in replaced]
+        return {entry.name: with_versions(entry, models) for entry in held.ensembles}
+
+    def _asks_for(
+        self, now: ModelConfig | EnsembleConfig | None, entry: ModelConfig | Virtual, files: Look
+    ) -> bool:
+        """Whether the repositories ask for a load, or do not have to: the settings do.
+
+        Args:
+            now: the entry of that name in the repositories.
+            entry: that is being loaded.
+            files: how they looked before.
+        """
+        if now is not None:
+            return files == files_of(now) and not needs_loading(entry, now)
+        if isinstance(entry, ModelConfig):
+            origin = entry.origin
+            return origin is None or not self._around(origin.listed or origin.folder)
+        return not (isinstance(entry, EnsembleConfig) and entry.folder)
+
+    def _around(self, path: str) -> list[Path]:
+        """The repositories that a path lies in, or is."""
         roots = [Path(text).expanduser() for text in self._live.config.repository.paths]
-        around = [root for root in roots if root == named_by or root in named_by.parents]
+        return [root for root in roots if root in (Path(path), *Path(path).parents)]
+
+    def _has_gone(self, base: str, of: str, list_of: str, held: Held) -> bool:
+        """Whether a folder holds no model any more, or a file of it names it no longer; it may be
+        half copied.
+
+        Args:
+            base: the model's name.
+            of: its folder.
+            list_of: the file that lists it; "": none does.
+            held: by the repositories now.
+        """
+        folder, listed = Path(of), Path(list_of)
+        named_by = listed if list_of else folder
+        around = self._around(list_of or of)
         try:
             is_here = any(one.is_dir() or (one == named_by and one.exists()) for one in around)
             if around and not is_here:
                 return False  # the repository is away, and may come back
-            if model.base not in held.names:
-                if model.origin.listed:
+            if base not in held.names:
+                if list_of:
                     lines = held.problems.general()
-                    is_wrong = any(line.startswith(model.origin.listed) for line in lines)
+                    is_wrong = any(line.startswith(list_of) for line in lines)
                     return not is_wrong and (ovms.is_list(listed) or not listed.exists())
                 folders = {one.origin.folder for one in held.entries if one.origin is not None}
-                if model.origin.folder in folders:
+                if of in folders:
                     return True  # under another name
             if not folder.is_dir():
                 return not folder.exists()

@@ -331,7 +331,10 @@ class LiveModels:
             self._until_there_are_means(coming, lambda: self._load_virtual(self._in_force(), entry))
             self._take_over(coming, lambda: self._list_virtual(entry, coming.files))
         except Exception as error:  # as of a model
-            raise self._failed(entry.name, error, coming, str) from None
+            failed = self._failed(entry.name, error, coming, str)
+            if not coming.called_off.is_set():
+                self.states.cannot_be_read(entry.name, str(failed))
+            raise failed from None
         finally:
             self._coming = None
         self._log("info", f"model {entry.name}: loaded")

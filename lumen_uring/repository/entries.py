@@ -247,11 +247,13 @@ def uploaded_entries(folder: Path, name: str, asked: dict[str, Any]) -> list[Mod
 
 
 class Held(NamedTuple):
-    """The repositories' entries, all names, and problems. A model with a problem has no entry."""
+    """The repositories' entries, all names, problems, and the entries of ensembles, whose steps
+    have the names of their files. A model with a problem has no entry."""
 
     entries: list[ModelConfig]
     names: set[str]
     problems: Problems
+    ensembles: list[EnsembleConfig]
 
 
 def entries_in(config: Config) -> Held:
@@ -262,7 +264,10 @@ def entries_in(config: Config) -> Held:
     """
     problems = Problems()
     taken = {model.base for model in config.models if model.origin is None}
+    taken |= {one.name for one in config.experts}
+    taken |= {one.name for one in config.ensembles if not one.folder}
     entries: list[ModelConfig] = []
+    ensembles: list[EnsembleConfig] = []
     for text in config.repository.paths:
         for model in find(Path(text).expanduser(), problems)[0]:
             if model.name in taken:
@@ -270,11 +275,12 @@ def entries_in(config: Config) -> Held:
                 problems.add(model.where, expected, "it: another model has it too")
                 continue
             taken.add(model.name)
-            if model.asked.steps:
-                continue  # an ensemble is opened at the start
             with problems.alone(model.name, model.where):
-                entries += _entries(model, problems)
-    return Held(entries, taken | problems.of.keys(), problems)
+                if model.asked.steps:
+                    ensembles += _ensemble(model, problems)
+                else:
+                    entries += _entries(model, problems)
+    return Held(entries, taken | problems.of.keys(), problems, ensembles)
 
 
 def names_in(config: Config) -> set[str]:
@@ -323,7 +329,7 @@ def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
     if found.labels is not None:
         values["labels"] = str(found.labels.absolute())
     try:
-        return [EnsembleConfig.model_validate(values).as_tritons()]
+        return [EnsembleConfig.model_validate(values).as_tritons(found.where)]
     except ValidationError as error:
         for one in error.errors(include_url=False):
             place = ".".join(map(str, one["loc"]))

@@ -277,6 +277,7 @@ class EnsembleConfig(Section):
     """A virtual model: models that run one after the other, on what those before them made."""
 
     _is_tritons: bool = PrivateAttr(default=False)
+    _folder: str = PrivateAttr(default="")
 
     name: str = Field(
         pattern=rf"^{NAME_PATTERN}$",
@@ -319,8 +320,17 @@ class EnsembleConfig(Section):
         not mapped is nobody's there, and keeps its name here."""
         return self._is_tritons
 
-    def as_tritons(self) -> EnsembleConfig:
-        """The same entry, read from a model configuration of Triton's."""
+    @property
+    def folder(self) -> str:
+        """The folder of a repository that the entry was read from; "": it was written."""
+        return self._folder
+
+    def as_tritons(self, folder: str) -> EnsembleConfig:
+        """The same entry, read from a model configuration of Triton's.
+
+        Args:
+            folder: of the model.
+        """
         copy = self.model_copy()
-        copy._is_tritons = True
+        copy._is_tritons, copy._folder = True, folder
         return copy
