@@ -185,6 +185,21 @@ def test_tritons_names_are_verbatim() -> None:
     assert " untyped" not in text
 
 
+def test_no_series_is_there_twice() -> None:
+    """A server that served m alone, and serves m:1 and m:2 now, has counters of all three names."""
+    reading = snapshot()
+    counters = {"queued": 3, "ok": 2, "ok_ns": 1_999, "bad": 1}
+    names = ("m", "m:1", "m:2")
+    reading = dataclasses.replace(reading, models={name: dict(counters) for name in names})
+    lines = [line.rpartition(" ")[0] for line in page(reading).splitlines() if line[:1] != "#"]
+    assert len(lines) == len(set(lines))
+    found = samples(page(reading))
+    assert value(found, "nv_inference_request_success", model="m", version="1") == 4
+    assert value(found, "nv_inference_request_success", model="m", version="2") == 2
+    assert value(found, "nv_inference_request_duration_us", model="m", version="1") == 3
+    assert value(found, "nv_inference_pending_request_count", model="m", version="1") == 2
+
+
 def test_names_of_models_are_escaped() -> None:
     """Row 46."""
     text = page(snapshot())

@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from lumen_uring.control import states
-from lumen_uring.metrics import budgets, load, machine, shadows, words
+from lumen_uring.metrics import budgets, load, machine, shadows, triton, words
 from lumen_uring.metrics.exemplars import ALL_MODELS, Exemplars
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.machine import CpuMeter
@@ -66,7 +66,7 @@ class ServerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus_client for each page."""
         snapshot = _of_those_asked(self._source())
-        yield from _triton(snapshot)
+        yield from triton.collect(snapshot)
         yield from machine.collect(self._cpu)
         yield from _account(snapshot)
         yield from _counters(snapshot)
@@ -200,45 +200,6 @@ def _of_those_asked(snapshot: Snapshot) -> Snapshot:
             name: of for name, of in snapshot.model_histograms.items() if name in asked
         },
     )
-
-
-def _named(model: str) -> tuple[str, str]:
-    """Triton's two labels; a model that is served one version at a time keeps its series."""
-    base, _, version = model.partition(":")
-    return base, version or "1"
-
-
-def _triton(snapshot: Snapshot) -> Iterator[Metric]:
-    of_inference = [("nv_inference", *figure) for figure in words.TRITON]
-    of_cache = [("nv_cache", *figure) for figure in words.TRITON_CACHE]
-    for prefix, name, text, word, divisor in of_inference + of_cache:
-        family = Metric(f"{prefix}_{name}", text, "unknown")
-        for model, values in snapshot.models.items():
-            base, version = _named(model)
-            labels = {"model": base, "version": version}
-            family.add_sample(family.name, labels, values.get(word, 0) // divisor)
-        yield family
-    failures = Metric(
-        "nv_inference_request_failure", "Number of failed inference requests", "unknown"
-    )
-    pending = GaugeMetricFamily(
-        "nv_inference_pending_request_count",
-        "Number of requests that wait for a worker or run in one, per model",
-        labels=("model", "version"),
-    )
-    for model, values in snapshot.models.items():
-        base, version = _named(model)
-        for reason, of_reason in words.TRITON_FAILURES:
-            failures.add_sample(
-                failures.name,
-                {"model": base, "version": version, "reason": reason},
-                sum(values.get(word, 0) for word in of_reason),
-            )
-        left = sum(values.get(word, 0) for word in words.LEFT)
-        # The counters are read one after another; a request may end between two reads.
-        pending.add_metric((base, version), max(0, values.get("queued", 0) - left))
-    yield failures
-    yield pending
 
 
 def _sum(snapshot: Snapshot, of: words.Words) -> int:
