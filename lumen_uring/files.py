@@ -14,6 +14,16 @@ from pathlib import Path
 from lumen_uring.errors import ConfigError
 
 
+def expanded(text: str | os.PathLike[str]) -> Path:
+    """A path with the home folder in the place of "~".
+
+    Args:
+        text: as a user gave it. It stays as it is where nobody knows the home folder: "~name"
+            without a user of that name, or a user that the system does not know.
+    """
+    return Path(os.path.expanduser(text))
+
+
 def take(path: Path, bytes_max: int) -> bytes:
     """Reads a file that a user gave.
 

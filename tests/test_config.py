@@ -810,7 +810,6 @@ def test_sizes_of_free_dimensions_that_are_none(tmp_path: Path, key: str) -> Non
         ("{height: null}", ".height", "null"),
         ("{height: {a: 1}}", ".height", "a mapping"),
         ("{'': 1}", ".", "the name ''"),
-        ("{1: 1}", ".1", "the name 1"),
         ('{"a\\0b": 1}', ".a\0b", r"the name 'a\x00b'"),
         ("[height]", "", "a list of 1"),
         ("null", "", "null"),
@@ -908,6 +907,74 @@ def test_a_burst_of_nothing_is_two_problems() -> None:
     found = problems(None, "server.burst=0", "models.0.burst=0", "models.0.rate=1")
     assert len(found) == 3
     assert "server.burst: expected none without a rate, found 0 beside no rate" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("server:\n  on: true\n", ":2 server.on: "),
+        ("8000: 3\n", ":1 8000: "),
+        ("~: 3\n", ":1 ~: "),
+        ("models: [{name: d, path: x, no: 3}]\n", ":1 models.0.no: "),
+    ],
+)
+def test_a_key_that_yaml_takes_for_another_value_is_a_name(
+    tmp_path: Path, text: str, line: str
+) -> None:
+    path = write(tmp_path, text)
+    found = [one for one in problems(path) if one.startswith(f"{path}{line}")]
+    key = line.split()[-1].rstrip(":").rpartition(".")[-1]
+    assert len(found) == 1
+    assert f"found the unknown key {key!r}" in found[0]
+
+
+def test_versions_of_traffic_are_numbers_though_keys_are_texts(tmp_path: Path) -> None:
+    one = "models: [{name: 'm:1', path: x}, {name: 'm:2', path: x}]\n"
+    config = load(write(tmp_path, one + "traffic: {m: {versions: {1: 95, '2': 5}}}\n"))
+    assert config.traffic["m"].versions == {1: 95, 2: 5}
+    bad = write(tmp_path, one + "traffic: {m: {versions: {01: 95, 2: 5}}}\n")
+    assert problems(bad)[0].startswith(f"{bad}:2 traffic.m.versions")
+
+
+def test_a_dimension_may_have_the_name_that_yaml_takes_for_a_number(tmp_path: Path) -> None:
+    config = load(write(tmp_path, "models: [{name: d, path: x, fix_dims: {1: 3, on: 2}}]\n"))
+    assert config.models[0].fix_dims == {"1": 3, "on": 2}
+
+
+def test_a_name_that_is_no_text_is_told(tmp_path: Path) -> None:
+    for name in ("[x]", "{x: 1}"):
+        path = write(tmp_path, f"server: {{}}\nmodels: [{{name: {name}, path: builtin:digits}}]\n")
+        (line,) = problems(path)
+        assert line.startswith(f"{path}:2 models.0.name: expected 1 to 255 letters")
+
+
+def test_an_unknown_model_of_the_last_expert_is_told(tmp_path: Path) -> None:
+    text = (
+        "models: [{name: d, path: builtin:digits}]\n"
+        "experts: [{name: e, feature: variance, "
+        "experts: [{model: d, below: 1.0}, {model: typo}]}]\n"
+        "budgets: {path: b, models: {e: {requests_per_day: 5}}}\n"
+    )
+    path = write(tmp_path, text)
+    found = f"{path}:2 experts.0.experts.1.model: expected the name of a model (d), found 'typo'"
+    assert problems(path) == [found]
+
+
+@pytest.mark.parametrize(
+    "place", ["models.0.path", "models.0.labels", "log.path", "engine.telemetry_csv_path"]
+)
+def test_a_path_that_no_file_can_have_is_told(place: str) -> None:
+    (line,) = problems(None, f"{place}=a/{'x' * 300}/b")
+    assert line.startswith(f"--set {place}: expected ")
+    assert line.endswith(", with a name of 300 bytes, more than 255")
+    (line,) = problems(None, f"{place}={'x/' * 2500}")
+    assert line.endswith(", a path of 5000 bytes, more than 4095")
+
+
+def test_a_home_folder_of_nobody_is_a_path_that_is_not_there(tmp_path: Path) -> None:
+    load(write(tmp_path, "models: [{name: d, path: ~nobody-of-this-name/x}]\n"))
+    path = write(tmp_path, "repository: {paths: [~nobody-of-this-name/x]}\n")
+    assert problems(path)[0].startswith("~nobody-of-this-name/x: expected a folder of models")
 
 
 def test_the_nearest_source_of_a_value_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import expanded
 from lumen_uring.options import Subparsers
 
 
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from lumen_uring.offline.export_text import export
 
-    folder = Path(arguments.folder).expanduser()
+    folder = expanded(arguments.folder)
     output = Path(arguments.output or folder / "onnx" / "model.onnx")
     if output.exists() and not arguments.force:
         raise ConfigError(f"{output} is there already: --force replaces it.")

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -35,6 +34,7 @@ from lumen_uring.control.uploads import Uploads
 from lumen_uring.control.virtual import load as load_virtual
 from lumen_uring.control.watch import SETTLE_S, Watcher
 from lumen_uring.errors import EngineError, LumenError, no_means
+from lumen_uring.files import expanded
 from lumen_uring.guard import Guard
 from lumen_uring.repository.entries import entries_of, names_in, uploaded_entries, virtual_of
 from lumen_uring.ring.errands import Errand
@@ -109,7 +109,7 @@ class Control:
         if self._live.config.repository.control != "none":
             self._live.get_ready()
         if self._live.config.repository.control == "watch":
-            paths = [Path(text).expanduser() for text in self._live.config.repository.paths]
+            paths = [expanded(text) for text in self._live.config.repository.paths]
             self._watcher = Watcher(paths, self._changed, self._log, self._guard, self._settle_s)
             with self._guard.part("lumen-watch"):
                 self._changed()  # the folders may have changed while the server started

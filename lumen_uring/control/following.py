@@ -15,6 +15,7 @@ from pathlib import Path
 from lumen_uring.control.live_models import LiveModels, Tell, Virtual
 from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import is_scarce
+from lumen_uring.files import expanded
 from lumen_uring.repository import ovms
 from lumen_uring.repository.entries import Held, entries_in, with_versions
 from lumen_uring.repository.files import away
@@ -183,7 +184,7 @@ class Following:
         """Readiness waits no more for those that were away when the server started and have come.
         Any thread."""
         for text in self._live.config.repository.paths:
-            if not away(Path(text).expanduser()):
+            if not away(expanded(text)):
                 self._live.states.forget(text)
 
     def rescan(self) -> None:
@@ -238,7 +239,7 @@ class Following:
 
     def _around(self, path: str) -> list[Path]:
         """The repositories that a path lies in, or is."""
-        roots = [Path(text).expanduser() for text in self._live.config.repository.paths]
+        roots = [expanded(text) for text in self._live.config.repository.paths]
         return [root for root in roots if root in (Path(path), *Path(path).parents)]
 
     def _has_gone(self, base: str, of: str, list_of: str, held: Held) -> bool:

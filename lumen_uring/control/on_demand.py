@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Final
 
 from lumen_uring.control.calls import CallError, Calls
 from lumen_uring.control.live_models import LiveModels
 from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import LumenError
+from lumen_uring.files import expanded
 from lumen_uring.repository.entries import entries_of, names_in
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.types import base_of
@@ -128,13 +128,13 @@ def _is(model: ModelConfig, name: str) -> bool:
 
 def _folders(path: str) -> list[str]:
     try:
-        return os.listdir(Path(path).expanduser())
+        return os.listdir(expanded(path))
     except OSError:
         return []
 
 
 def _changed_ns(path: str) -> int:
     try:
-        return os.stat(Path(path).expanduser()).st_mtime_ns
+        return os.stat(expanded(path)).st_mtime_ns
     except OSError:
         return 0

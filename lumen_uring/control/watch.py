@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from lumen_uring.files import expanded
 from lumen_uring.guard import Guard
 from lumen_uring.loading import model_file
 from lumen_uring.repository.files import LOST_FOUND
@@ -220,12 +221,12 @@ def files_of(entry: ModelConfig | ExpertsConfig | EnsembleConfig) -> Look:
         named += [] if entry.sequences is None else entry.sequences.initial_state.values()
         for request in entry.warmup:
             named += (one.data for one in request.inputs.values() if one.data not in FILLS)
-    return look([*own, *(Path(text).expanduser() for text in named)])
+    return look([*own, *(expanded(text) for text in named)])
 
 
 def _graph_and_weights(model: ModelConfig) -> list[Path]:
     """The graph's file and those that it names, or the folder that holds them all."""
-    path = Path(model.path).expanduser()
+    path = expanded(model.path)
     # A model of a repository has its version's folder to itself.
     has_folder = model.origin is not None and Path(model.origin.folder) != path
     found = [path.parent if has_folder else path]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lumen_uring.errors import ConfigError, is_scarce
+from lumen_uring.files import expanded
 from lumen_uring.loading import model_file, weights
 from lumen_uring.settings import text_files
 
@@ -66,7 +67,7 @@ def resolve(path: str) -> Path:
         from lumen_uring.models import builtin_path
 
         return builtin_path(path.removeprefix(_BUILTIN)).resolve()
-    file = Path(path).expanduser()
+    file = expanded(path)
     if not os.path.isfile(file):  # Path.is_file raises of what may not be looked at
         raise ConfigError(
             f"The model file {file.absolute()} {_kind(file)}: give the path of an .onnx file, "
@@ -104,7 +105,7 @@ def labels(model: ModelConfig) -> bytes | None:
     if model.labels is None and model.text is not None and model.text.labels:
         return "\n".join(model.text.labels).encode()
     if model.labels is not None:
-        path = Path(model.labels).expanduser()
+        path = expanded(model.labels)
     elif model.path.startswith(_BUILTIN):
         from lumen_uring.models import builtin_labels
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.files import put
+from lumen_uring.files import expanded, put
 from lumen_uring.loading.model_cache import made_directory
 from lumen_uring.text import VERSION
 
@@ -39,7 +39,7 @@ def laid_out(model: ModelConfig) -> Iterator[Path | None]:
     if model.text is None or model.text.tokenizer is None:
         yield None
         return
-    source = Path(model.text.tokenizer).expanduser()
+    source = expanded(model.text.tokenizer)
     try:
         digest = hashlib.sha256(source.read_bytes()).hexdigest()
     except OSError as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import expanded
 from lumen_uring.loading import model_file
 
 GRAPH: Final = "model.onnx"  # in a copy
@@ -44,7 +45,7 @@ def folder_of(given: str, model: Path, names: Iterable[str]) -> Path | None:
     """
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in names):
         return None
-    for folder in (Path(given).expanduser().absolute().parent, model.parent):
+    for folder in (expanded(given).absolute().parent, model.parent):
         if all((folder / name).is_file() for name in names):
             return folder
     return None

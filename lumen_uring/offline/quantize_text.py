@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lumen_uring.errors import ConfigError, QuantizeError
-from lumen_uring.files import put
+from lumen_uring.files import expanded, put
 from lumen_uring.offline import quantize_compare as compare
 from lumen_uring.offline.quantize_graph import prepare, quiet, refused, tools
 from lumen_uring.offline.sentences import SENTENCES
@@ -95,7 +95,7 @@ def read_texts(path: str | None) -> Sequence[str]:
     if path is None:
         return SENTENCES
     try:
-        lines = Path(path).expanduser().read_text("utf-8").splitlines()
+        lines = expanded(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--texts {path}: expected lines of text, found: {error}.") from None
     texts = [line for line in lines if line.strip()][:_TEXTS_MAX]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import expanded
 from lumen_uring.repository import text_folder
 from lumen_uring.repository.files import FoundModel, Place, away
 from lumen_uring.repository.folders import find, find_named, of_versions
@@ -50,7 +51,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
     first |= {entry.name: "an entry of `ensembles`" for entry in ensembles}
     control, wanted = config.repository.control, set(config.repository.load)
     for text in config.repository.paths:
-        found, said = find(Path(text).expanduser(), problems)
+        found, said = find(expanded(text), problems)
         notes += said
         for model in found:
             if model.name in first:
@@ -78,14 +79,14 @@ def expand(config: Config) -> tuple[Config, list[str]]:
         _leave_out(entries, problems)
     if not (entries or config.upstreams or problems.lines) and control == "none":
         problems.add("repository.paths", "at least one model", "none")
-    expanded = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
+    filled = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
     if not problems.lines:
-        return expanded, []
+        return filled, []
     if not starts_without(config):
-        return expanded, [*problems.lines, CURE]
+        return filled, [*problems.lines, CURE]
     notes += problems.general()
-    expanded = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
-    return without(expanded, _broken(config, problems)), []
+    filled = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
+    return without(filled, _broken(config, problems)), []
 
 
 def _broken(config: Config, problems: Problems) -> list[Broken]:
@@ -100,7 +101,7 @@ def _broken(config: Config, problems: Problems) -> list[Broken]:
     broken += [
         Broken(text, why, is_repository=True)
         for text in config.repository.paths
-        if (why := away(Path(text).expanduser()))
+        if (why := away(expanded(text)))
     ]
     return broken
 
@@ -139,7 +140,7 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
     for text in [] if problems.lines else config.repository.paths:
         here = Problems()
         instead = {} if said is None else {name: said}
-        found += find_named(Path(text).expanduser(), name, here, instead)
+        found += find_named(expanded(text), name, here, instead)
         # Other models of the folder may be wrong: that is not what was asked.
         wrong += here.of.get(name, [])
         general += here.general()
@@ -152,7 +153,7 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
             own
             and asked is None
             and not problems.lines
-            and not away(Path(own[0].path).expanduser())
+            and not away(expanded(own[0].path))
         ):
             return own  # an entry of `models` whose path is a folder
         none = "\n".join((f"no repository holds a model {name!r}", *general))
@@ -187,7 +188,7 @@ def virtual_of(config: Config, name: str) -> ExpertsConfig | EnsembleConfig | No
     problems = Problems()
     # A folder first: after a reload the settings in force have its old entry.
     for text in config.repository.paths:
-        for found in find_named(Path(text).expanduser(), name, problems, {}):
+        for found in find_named(expanded(text), name, problems, {}):
             if found.asked.steps and (ensembles := _ensemble(found, problems)):
                 return ensembles[0]
     if name in problems.of:
@@ -269,7 +270,7 @@ def entries_in(config: Config) -> Held:
     entries: list[ModelConfig] = []
     ensembles: list[EnsembleConfig] = []
     for text in config.repository.paths:
-        for model in find(Path(text).expanduser(), problems)[0]:
+        for model in find(expanded(text), problems)[0]:
             if model.name in taken:
                 expected = f"another name than {model.name!r}"
                 problems.add(model.where, expected, "it: another model has it too")
@@ -287,12 +288,12 @@ def names_in(config: Config) -> set[str]:
     """The names of all models that the settings and the repositories hold now, without versions."""
     names = {model.base for model in config.served()}
     for text in config.repository.paths:
-        names |= {one.name for one in find(Path(text).expanduser(), Problems())[0]}
+        names |= {one.name for one in find(expanded(text), Problems())[0]}
     return names
 
 
 def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> list[ModelConfig]:
-    path = Path(model.path).expanduser()
+    path = expanded(model.path)
     if model.path.startswith(_BUILTIN) or not path.is_dir():
         return [model]
     of_text = {} if model.text is None else model.text.model_dump(exclude_unset=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from lumen_uring.settings.keys import KEY_NAME_PATTERN
-from lumen_uring.settings.types import NAME_PATTERN, Section, no_nul
+from lumen_uring.settings.types import NAME_PATTERN, PathText, Section
 
 BUDGETS_MAX: Final = 512  # LUMEN_BUDGETS_MAX, of keys and models together
 USED_BITS: Final = 40  # LUMEN_BUDGET_USED_BITS
@@ -39,6 +39,6 @@ class BudgetsConfig(Section):
         dict[Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")], BudgetConfig],
         Field(max_length=BUDGETS_MAX),
     ] = Field(default={}, description="a mapping of models' names to limits")
-    path: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    path: PathText | None = Field(
         default=None, min_length=1, description="null, or the path of a file"
     )

@@ -32,6 +32,7 @@ from lumen_uring.settings.schema import (
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.text import TextConfig
 from lumen_uring.settings.traffic import TrafficConfig
+from lumen_uring.settings.types import TooLongError
 from lumen_uring.settings.upstreams import RetryConfig, TimeoutsConfig, TokensConfig, UpstreamConfig
 
 _Path = tuple["str | int", ...]
@@ -145,7 +146,8 @@ def problem(data: Any, path: _Path, detail: ErrorDetails, expected: str) -> str:
         if isinstance(data, dict) and step not in data:
             return "nothing"
         data = data[step]
-    return found(data)
+    error = detail.get("ctx", {}).get("error")
+    return found(data) + (f", {error}" if isinstance(error, TooLongError) else "")
 
 
 def found(value: object) -> str:

@@ -53,6 +53,7 @@ def _check_names_elsewhere(config: Config, report: Report) -> None:
     later."""
     keys = {key.name for key in config.server.keys}
     models = {model.name for model in config.served()} | {model.name for model in config.broken}
+    models |= {entry.name for entry in config.experts}
     named: list[tuple[Path, str]] = [
         (("budgets", "models", name), name) for name in config.budgets.models
     ]

@@ -58,9 +58,10 @@ def _check_keys(data: dict[str, Any], report: Report, all_models: Sequence[str] 
     server = data.get("server")
     if not isinstance(server, dict):
         return
-    known = [
+    written = [
         model.get("name") for section in _MODELS for _index, model in _mappings(data.get(section))
     ]
+    known = [name for name in written if isinstance(name, str)]  # a field's own check says so
     known += sorted({base_of(name) for name in all_models or ()} - set(known))
     upstreams = data.get("upstreams")
     for entry in upstreams.values() if isinstance(upstreams, dict) else ():
@@ -85,7 +86,7 @@ def _check_keys(data: dict[str, Any], report: Report, all_models: Sequence[str] 
         models = key.get("models")
         for model in models if isinstance(models, list) else ():
             if all_models is not None and isinstance(model, str) and model not in known:
-                said = ", ".join(str(one) for one in known) or "none"
+                said = ", ".join(known) or "none"
                 report((*place, "models"), f"names of models ({said})", f"{model!r}")
 
 

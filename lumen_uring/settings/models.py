@@ -32,6 +32,7 @@ from lumen_uring.settings.types import (
     Bound,
     Dims,
     Float,
+    PathText,
     Rate,
     Section,
     Size,
@@ -105,9 +106,7 @@ class ModelConfig(Section):
     _origin: Origin | None = PrivateAttr(default=None)
 
     name: Annotated[str, AfterValidator(versioned)] = Field(description=NAME_EXPECTED)
-    path: Annotated[str, AfterValidator(no_nul)] = Field(
-        min_length=1, description="a file's path, or builtin:NAME"
-    )
+    path: PathText = Field(min_length=1, description="a file's path, or builtin:NAME")
     width: Literal["auto"] | Annotated[int, Field(ge=1, le=WORKERS_MAX)] = Field(
         default="auto", description=f"auto or a whole number, 1..{WORKERS_MAX}"
     )
@@ -169,7 +168,7 @@ class ModelConfig(Section):
         "mapping of settings",
     )
     warmup: Warmups = Field(default=(), description=WARMUP_EXPECTED)
-    labels: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    labels: PathText | None = Field(
         default=None,
         min_length=1,
         description="null, or the path of a text file with one class per line",
@@ -291,7 +290,7 @@ class EnsembleConfig(Section):
     outputs: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         default=(), description="a list of names; empty: what no step takes"
     )
-    labels: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    labels: PathText | None = Field(
         default=None,
         min_length=1,
         description="null, or the path of a text file with one class per line",

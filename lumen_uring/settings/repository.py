@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
-from lumen_uring.settings.types import MODELS_MAX, U32_MAX, Section, Size, as_tuple, no_nul
+from lumen_uring.settings.types import MODELS_MAX, U32_MAX, PathText, Section, Size, as_tuple
 
 REPOSITORIES_MAX: Final = 16
 
@@ -15,7 +15,7 @@ class RepositoryConfig(Section):
     """Folders of models, which become entries of `models`."""
 
     paths: Annotated[
-        tuple[Annotated[str, AfterValidator(no_nul), Field(min_length=1)], ...],
+        tuple[Annotated[PathText, Field(min_length=1)], ...],
         BeforeValidator(as_tuple),
     ] = Field(
         default=(),

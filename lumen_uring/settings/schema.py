@@ -28,6 +28,7 @@ from lumen_uring.settings.types import (
     RATE_EXPECTED,
     U32_MAX,
     WORKERS_MAX,
+    PathText,
     Rate,
     Section,
     Size,
@@ -249,7 +250,7 @@ class EngineConfig(Section):
         default="transparent", description="transparent | explicit | none"
     )
     flush_denormals: bool = Field(default=False, description="true | false")
-    telemetry_csv_path: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    telemetry_csv_path: PathText | None = Field(
         default=None, description="null, or the path of a file to write"
     )
 
@@ -261,10 +262,10 @@ class LogConfig(Section):
         default="info", description="debug | info | warning | error"
     )
     format: Literal["text", "json"] = Field(default="text", description="text | json")
-    path: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    path: PathText | None = Field(
         default=None, min_length=1, description="null (stderr), or the path of a file to append to"
     )
-    access_path: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    access_path: PathText | None = Field(
         default=None,
         min_length=1,
         description="null, the path of a file to append to, or '-' for stdout",
@@ -356,7 +357,10 @@ class Config(Section):
 
     def served(self) -> tuple[ModelConfig, ...]:
         """The settings of all that clients may ask for, in the order of the wire's indexes."""
-        virtual = [self.virtual(entry) for entry in self.experts]
+        names = {model.name for model in self.models}
+        # A rule whose last expert is no model is refused later, with a sentence of its own.
+        there = (entry for entry in self.experts if entry.experts[-1].model in names)
+        virtual = [self.virtual(entry) for entry in there]
         ensembles = (self.ensemble(entry) for entry in self.ensembles)
         elsewhere = (model for entry in self.upstreams.values() for model in entry.served())
         return (*self.models, *virtual, *ensembles, *elsewhere)

@@ -7,12 +7,12 @@ main thread and the loader's. What becomes of them at run time is the C library'
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import expanded
 
 STATES_MAX: Final = 120  # LUMEN_STATES_MAX in lumen_config.h
 OPEN_MAX: Final = 65536  # LUMEN_SEQUENCES_MAX
@@ -67,7 +67,7 @@ class SequencesConfig(BaseModel):
         if path is None:
             return None
         try:
-            return Path(path).expanduser().read_bytes()
+            return expanded(path).read_bytes()
         except OSError as error:
             raise ConfigError(
                 f"model '{model}': sequences.initial_state.{name}: expected a file of bytes, found "

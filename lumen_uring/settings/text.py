@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from lumen_uring.settings.types import as_tuple, no_nul
+from lumen_uring.settings.types import PathText, as_tuple, no_nul
 
 TOKENS_MAX: Final = 32768  # LUMEN_TEXT_TOKENS_MAX in lumen_config.h
 TOKENS_DEFAULT: Final = 512
@@ -51,7 +51,7 @@ class TextConfig(BaseModel):
     # Each field's description says what is expected: error messages are made of it.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    tokenizer: _Text | None = Field(
+    tokenizer: PathText | None = Field(
         default=None, min_length=1, description="null (the folder's), or a tokenizer.json's path"
     )
     variant: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")] | None = Field(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
-from lumen_uring.settings.types import Section, as_tuple, no_nul
+from lumen_uring.settings.types import PathText, Section, as_tuple
 
 CERTIFICATES_MAX: Final = 32  # LUMEN_CERTIFICATES_MAX in lumen_config.h
 _HOST_PATTERN: Final = r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
-_File = Annotated[str, AfterValidator(no_nul), Field(min_length=1)]
+_File = Annotated[PathText, Field(min_length=1)]
 
 
 class CertificateConfig(Section):

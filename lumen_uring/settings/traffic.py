@@ -5,9 +5,10 @@ Read as the other sections of schema.py.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from lumen_uring.settings.types import Section
 
@@ -20,6 +21,14 @@ EXPECTED: Final = (
 )
 _NAME: Final = r"^[A-Za-z0-9_.-]{1,255}$"  # of a model, without a version
 _Version = Annotated[int, Field(ge=1, le=999_999_999)]
+
+
+def _as_version(value: object) -> object:
+    """The keys of a mapping are texts, as yaml_text.py reads them."""
+    is_number = isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,8}", value)
+    return int(str(value)) if is_number else value
+
+
 _Weight = Annotated[int, Field(ge=0, le=WEIGHT_MAX)]
 
 
@@ -33,7 +42,7 @@ class TrafficConfig(Section):
     """The versions of one model."""
 
     versions: Annotated[
-        dict[_Version, _Weight],
+        dict[Annotated[_Version, BeforeValidator(_as_version)], _Weight],
         Field(min_length=1, max_length=VERSIONS_MAX),
         AfterValidator(_has_weight),
     ] = Field(description=EXPECTED)

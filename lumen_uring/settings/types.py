@@ -6,6 +6,7 @@ person sees is made of a field's description.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated, Final
 
@@ -30,6 +31,8 @@ NAME_EXPECTED: Final = (
     "999999999, beside other versions of that name"
 )
 _RATE_MAX: Final = 1e9
+_FILE_NAME_BYTES_MAX: Final = 255  # NAME_MAX of limits.h
+_PATH_BYTES_MAX: Final = 4095  # PATH_MAX of limits.h, without its terminator
 _EXPONENT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{0,20})?[eE][-+]?[0-9]{1,3}")
 _FLOAT32_MAX: Final = 3.4028234663852886e38
 
@@ -85,6 +88,22 @@ def no_nul(value: str) -> str:
     return value
 
 
+class TooLongError(ValueError):
+    """What a value has too much of; complaints.py adds it to what was found."""
+
+
+def path_text(value: str) -> str:
+    """The path of a file or folder, as long as Linux takes it: a longer one cannot even be looked
+    for."""
+    part_bytes = max(len(os.fsencode(part)) for part in no_nul(value).split("/"))
+    if part_bytes > _FILE_NAME_BYTES_MAX:
+        raise TooLongError(f"with a name of {part_bytes} bytes, more than {_FILE_NAME_BYTES_MAX}")
+    path_bytes = len(os.fsencode(value))
+    if path_bytes > _PATH_BYTES_MAX:
+        raise TooLongError(f"a path of {path_bytes} bytes, more than {_PATH_BYTES_MAX}")
+    return value
+
+
 def dim_name(value: str) -> str:
     """The name of a dimension, as long as C takes it."""
     if not 1 <= len(value.encode()) <= DIM_NAME_BYTES_MAX:
@@ -92,6 +111,7 @@ def dim_name(value: str) -> str:
     return value
 
 
+PathText = Annotated[str, AfterValidator(path_text)]
 Size = Annotated[int, BeforeValidator(_size)]
 Float = Annotated[
     float,

@@ -12,7 +12,14 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from lumen_uring.settings.models import ModelConfig
-from lumen_uring.settings.types import NAME_BYTES_MAX, NAME_PATTERN, Section, as_tuple, no_nul
+from lumen_uring.settings.types import (
+    NAME_BYTES_MAX,
+    NAME_PATTERN,
+    PathText,
+    Section,
+    as_tuple,
+    no_nul,
+)
 
 UPSTREAMS_MAX: Final = 16  # LUMEN_UPSTREAMS_MAX in lumen_config.h
 ADDRESSES_MAX: Final = 16  # LUMEN_UPSTREAM_ADDRESSES_MAX
@@ -93,18 +100,18 @@ class UpstreamConfig(Section):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$",
         description="null, or the name of an environment variable",
     )
-    key_file: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    key_file: PathText | None = Field(
         default=None, min_length=1, description="null, or the path of a file with a key"
     )
-    ca: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    ca: PathText | None = Field(
         default=None,
         min_length=1,
         description="null (the system's), or the path of a file in PEM form with authorities",
     )
-    cert: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    cert: PathText | None = Field(
         default=None, min_length=1, description="null, or the path of a file in PEM form"
     )
-    cert_key: Annotated[str, AfterValidator(no_nul)] | None = Field(
+    cert_key: PathText | None = Field(
         default=None, min_length=1, description="null, or the path of a file in PEM form"
     )
     http2: Literal["auto", "always", "never"] = Field(

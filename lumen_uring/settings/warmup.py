@@ -6,12 +6,13 @@ thread and the loader's.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import expanded
+from lumen_uring.settings.types import PathText
 
 REQUESTS_MAX: Final = 64  # LUMEN_WARMUPS_MAX in lumen_config.h
 BYTES_MAX: Final = 1 << 30
@@ -28,7 +29,7 @@ class WarmupTensor(BaseModel):
         tuple[_Size, ...],
         BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
     ]
-    data: str = Field(default="zeros", min_length=1, pattern=r"^[^\x00]*$")
+    data: PathText = Field(default="zeros", min_length=1)
 
     def content(self, place: str) -> bytes | None:
         """The bytes of the file; None where there is none.
@@ -42,7 +43,7 @@ class WarmupTensor(BaseModel):
         if self.data in FILLS:
             return None
         try:
-            with Path(self.data).expanduser().open("rb") as file:
+            with expanded(self.data).open("rb") as file:
                 content = file.read(BYTES_MAX + 1)
         except OSError as error:
             found = f"{self.data!r}: {error.strerror or error}"
