@@ -7,10 +7,13 @@ failure ends as one clear sentence on stderr and an exit status; a traceback is 
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -39,6 +42,8 @@ COMMANDS = (
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+_SHOWN_MAX = 80  # characters of a path
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,13 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"expected a command ({', '.join(COMMANDS)}), or a model or a folder of models to "
             f"serve, found {given[0]!r}{meant(given[0], COMMANDS)}"
         )
-    arguments = make_parser(given[:1]).parse_args(given)
-    run: Callable[[argparse.Namespace], int] = arguments.run
+    if sys.stdout is None and given[0] != "serve":  # closed before the start; serve knows of it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
     try:
-        status = run(arguments)
-        if sys.stdout is not None:  # closed before the start
-            sys.stdout.flush()  # or the interpreter meets a closed pipe at its end
-        return status
+        try:
+            return _run(given)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # or the interpreter meets a closed pipe at its end
     except ConfigError as error:
         print(f"lumen: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -100,12 +106,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"lumen: {error}", file=sys.stderr)
         return EXIT_FAILURE
     except BrokenPipeError:
-        # The reader of our output is gone, as in `lumen stats --json | head`. Buffered output goes
-        # to /dev/null, or the interpreter would complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output is gone, as in `lumen stats --json | head`.
+        _give_up_output()
+        return EXIT_FAILURE
+    except OSError as error:
+        print(f"lumen: {_sentence(error)}", file=sys.stderr)
+        if error.filename is None:
+            _give_up_output()
         return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _run(given: list[str]) -> int:
+    """Reads the line and runs its command."""
+    arguments = make_parser(given[:1]).parse_args(given)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    return run(arguments)
+
+
+def _give_up_output() -> None:
+    """Lets the rest of our output go to /dev/null, or the interpreter would complain at its end."""
+    with suppress(io.UnsupportedOperation):  # of a stream that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _sentence(error: OSError) -> str:
+    """What the system said of a file that no command's own check has looked at."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is not None:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+        text = str(name)
+        shown = text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
+        return f"{shown}: expected a file or a folder that can be used, found: {reason}."
+    if error.errno in _NO_ROOM:
+        return f"expected room for all that the command writes, found: {reason}."
+    return f"{reason}."
 
 
 def make_parser(wanted: Sequence[str] = ()) -> argparse.ArgumentParser:

@@ -639,6 +639,42 @@ def test_a_closed_pipe_is_no_traceback(stats_port: str, unbuffered: str) -> None
     assert "Exception" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["stats --json", "stats", "top", "inspect", "doctor"])
+def test_an_output_that_is_full_or_closed_is_no_traceback(stats_port: str, command: str) -> None:
+    where = {"stats": f"--port {stats_port}", "top": f"--port {stats_port}"}
+    rest = {**where, "inspect": "builtin:digits"}.get(command.split()[0], "")
+    line = f"timeout 60 {sys.executable} -m lumen_uring {command} {rest}"
+    for output, status in ((">/dev/full", 1), (">&-", 0)):
+        done = subprocess.run(
+            f"{line} {output}",
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            timeout=60,
+        )
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr
+        if command != "doctor":  # whose status is what it found
+            assert done.returncode == status, done.stderr
+        if status:
+            assert "expected room for all that the command writes" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["inspect", "quantize", "export"])
+@pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-this-name/x"])
+def test_a_path_that_cannot_be_is_no_traceback(
+    command: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, path]) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lumen: ")
+    assert "expected" in line or "does not exist" in line
+    if path.startswith("x"):
+        assert path[:40] in line
+
+
 def test_doctor_gives_a_cure_for_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["doctor", "--json"])
     findings = json.loads(capsys.readouterr().out)["findings"]

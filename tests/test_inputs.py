@@ -55,6 +55,12 @@ def test_values_get_the_shape_of_rows(given: Model, option: str, expected: Any) 
     np.testing.assert_array_equal(value, expected)
 
 
+def test_a_wrong_name_before_many_values_is_told() -> None:
+    """As a file's name the text would be too long even to look for."""
+    with pytest.raises(BadRequest, match=r"has the inputs \['x'\], found 'y'\."):
+        inputs.read(ROW, ["y=" + " ".join(["0.125"] * 300)])
+
+
 def test_names_may_hold_an_equals_sign() -> None:
     found = inputs.read(PAIR, ["a=b=true false", "a=[1, 2]"])
     assert found["a"].tolist() == [1, 2]

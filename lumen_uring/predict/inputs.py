@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -96,7 +97,7 @@ def _split(model: Model, option: str) -> dict[str, Any]:
     names = [tensor.name for tensor in model.inputs]
     name, equals, _rest = option.partition("=")
     kind = model.inputs[0].datatype if len(names) == 1 else ""
-    if equals and kind != "BYTES" and not Path(option).is_file():
+    if equals and kind != "BYTES" and not os.path.isfile(option):
         raise BadRequest(f"--input: model {model.name!r} has the inputs {names}, found {name!r}.")
     value = _value(option, kind)
     if isinstance(value, dict):
