@@ -16,12 +16,13 @@ from lumen_uring.errors import ConfigError, UnknownModel
 from lumen_uring.settings import text_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lumen_uring.protocol.describe import Model
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TOKEN_VARIABLE: Final = "LUMEN_TOKEN"
+CROPS_MAX: Final = 10**6
 _HERE: Final = ("localhost", "127.0.0.1", "::1")
 MODEL_ENDINGS: Final = (".onnx", ".ort")
 _NAME_BYTES_MAX: Final = 255  # setting_types.NAME_BYTES_MAX, which takes pydantic to import
@@ -80,6 +81,78 @@ def seconds(text: str) -> float:
     if not 0 < number <= 3600:
         raise argparse.ArgumentTypeError(f"expected seconds above 0, at most 3600, found {text!r}")
     return number
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Makes a reader of whole numbers for argparse.
+
+    Args:
+        least: the smallest that is taken.
+        most: the largest.
+
+    Returns:
+        A function of the text; it raises argparse.ArgumentTypeError for any other.
+
+    >>> whole(0, 9)("7")
+    7
+    """
+
+    def read(text: str) -> int:
+        is_one = re.fullmatch(r"-?[0-9]{1,20}", text)
+        if not is_one or not least <= int(text) <= most:
+            expected = f"expected a whole number, {least} to {most}"
+            raise argparse.ArgumentTypeError(f"{expected}, found {text!r}")
+        return int(text)
+
+    return read
+
+
+def number(most: float, least: float = 0) -> Callable[[str], float]:
+    """Makes a reader of numbers from 0 on for argparse.
+
+    Args:
+        most: the largest that is taken.
+        least: the smallest that is taken besides 0.
+
+    Returns:
+        A function of the text; it raises argparse.ArgumentTypeError for any other.
+
+    >>> number(1e9)("2.5e3")
+    2500.0
+    """
+
+    def read(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if found != 0 and not least <= found <= most:
+            expected = f"expected a number, {f'0 or {least:g}' if least else 0} to {most:.0f}"
+            raise argparse.ArgumentTypeError(f"{expected}, found {text!r}")
+        return found
+
+    return read
+
+
+def core(text: str) -> int:
+    """Reads the number of a core for argparse.
+
+    Args:
+        text: of a core that this process may use, or -1 for none.
+
+    Returns:
+        The number.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    usable = os.sched_getaffinity(0)
+    if text != "-1" and not (re.fullmatch(r"[0-9]{1,9}", text) and int(text) in usable):
+        said = ", ".join(map(str, sorted(usable)))
+        raise argparse.ArgumentTypeError(
+            f"expected a core that this process may use ({said}) or -1, found {text!r}"
+        )
+    return int(text)
 
 
 class _ServerAction(argparse.Action):

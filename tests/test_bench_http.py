@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -489,6 +490,53 @@ def test_urls() -> None:
             target(url)
     with pytest.raises(ConfigError, match="has no address"):
         target("http://no.such.host.invalid")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["lumen://h:99999", "lumen://h:x", "lumen://", "lumen://h:1/x", "http://[::1", "lumen://[::1"],
+)
+def test_urls_that_are_none(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--url", url]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lumen: --url: expected ")
+    assert line.endswith(f"found {url!r}.")
+
+
+@pytest.mark.parametrize(
+    ("option", "texts", "expected"),
+    [
+        ("--rate", ("nan", "inf", "-1", "2e9", "1e-9", "x"), "0 or 0.001 to 1000000000"),
+        ("--warmup", ("nan", "-1", "inf", "86401"), "0 to 86400"),
+        ("--seconds", ("nan", "-1", "inf", ""), "0 to 86400"),
+        ("--seed", ("-1", "18446744073709551616", "1.5", "x"), "0 to 18446744073709551615"),
+        ("--timeout-us", ("4294967297", "-1", "x"), "0 to 4294967295"),
+        ("--poll-us", ("4294967296", "-1"), "0 to 4294967295"),
+        ("--cpu", ("9999", "-2", "x", "99999999999"), "a core that this process may use"),
+    ],
+)
+def test_numbers_out_of_range(
+    option: str, texts: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C would cut them off, wait for ever or stumble."""
+    for text in texts:
+        with pytest.raises(SystemExit) as ended:
+            main(["bench", f"{option}={text}"])
+        said = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert f"argument {option}: expected " in said
+        assert expected in said
+        assert said.endswith(f"found {text!r}\n")
+
+
+def test_numbers_in_range() -> None:
+    own = str(min(os.sched_getaffinity(0)))
+    taken = make_parser().parse_args(
+        ["bench", "--rate=1e3", "--warmup=0", "--seconds=0.5", f"--cpu={own}", "--seed=7"]
+    )
+    found = (taken.rate, taken.warmup, taken.seconds, taken.cpu, taken.seed)
+    assert found == (1000.0, 0.0, 0.5, int(own), 7)
+    assert make_parser().parse_args(["bench", "--cpu=-1"]).cpu == -1
 
 
 def test_http_options_need_http(capsys: pytest.CaptureFixture[str]) -> None:

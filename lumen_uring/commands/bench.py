@@ -15,19 +15,22 @@ import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from lumen_uring.client.connection import unix_path
 from lumen_uring.errors import ConfigError, StatsError
 from lumen_uring.loadgen.sizes import dims, with_sizes
+from lumen_uring.loadgen.target import is_http, native_address, target
 from lumen_uring.options import (
     Subparsers,
     add_token_options,
     choose_model,
+    core,
     count,
     credential_of,
+    number,
     port_number,
     token_of,
+    whole,
 )
 from lumen_uring.predict.inputs import add_input_option
 
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 _PROGRESS_S: Final = 0.5
 _PAYLOADS: Final = 16
 _WORD_BYTES: Final = 8  # of a random string: all requests have one length
+_time: Final = number(86400)  # a day
+_microseconds: Final = whole(0, 2**32 - 1)
+_seed: Final = whole(0, 2**64 - 1)
 _UCRED: Final = struct.Struct("iII")  # struct ucred of unix(7): pid, uid, gid
 
 
@@ -75,23 +81,26 @@ def add(subparsers: Subparsers) -> None:
         "--connections", type=count, default=16, metavar="N", help="to open (%(default)s)"
     )
     parser.add_argument("--requests", type=count, metavar="N", help="end after so many answers")
-    parser.add_argument("--seconds", type=float, metavar="S", help="end after so many seconds (10)")
+    parser.add_argument("--seconds", type=_time, metavar="S", help="end after so many seconds (10)")
     parser.add_argument(
         "--warmup",
-        type=float,
+        type=_time,
         default=1.0,
         metavar="S",
         help="seconds of load that are not counted (%(default)s)",
     )
     parser.add_argument(
         "--rate",
-        type=float,
+        type=number(1e9, least=0.001),
         default=0.0,
         metavar="R",
         help="open loop: requests a second, at random moments",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, help="seed of the random arrivals and payloads"
+        "--seed",
+        type=_seed,
+        default=1,
+        help="seed of the random arrivals and payloads",
     )
     parser.add_argument("--rows", type=count, default=1, help="rows in each request")
     parser.add_argument(
@@ -101,7 +110,9 @@ def add(subparsers: Subparsers) -> None:
         metavar="NAME=SIZE,...",
         help="sizes of the model's free dimensions beside the rows (the maximum, at most 128)",
     )
-    parser.add_argument("--timeout-us", type=int, default=0, help="deadline of each request, µs")
+    parser.add_argument(
+        "--timeout-us", type=_microseconds, default=0, help="deadline of each request, µs"
+    )
     parser.add_argument(
         "--encoding",
         choices=("auto", "tensors", "rgb8"),
@@ -120,12 +131,12 @@ def add(subparsers: Subparsers) -> None:
     add_input_option(parser, "send these values, not random ones; rows and sizes are theirs")
     parser.add_argument(
         "--poll-us",
-        type=int,
+        type=_microseconds,
         default=0,
         metavar="US",
         help="poll for replies this long before sleeping: no wake-up in the latency, a busy core",
     )
-    parser.add_argument("--cpu", type=int, default=-1, help="core to pin the generator to")
+    parser.add_argument("--cpu", type=core, default=-1, help="core to pin the generator to")
     parser.add_argument("--histogram", metavar="FILE", help="write every bucket, as CSV")
     parser.add_argument(
         "--out",
@@ -203,11 +214,10 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
     """
     from lumen_uring.ring.load import LoadPlan
 
-    is_http = urlsplit(arguments.url).scheme in ("http", "https", "http+unix")
     if arguments.inputs:
         _take_no_others(arguments)
     return LoadPlan(
-        **(_http_side(arguments) if is_http else _native_side(arguments)),
+        **(_http_side(arguments) if is_http(arguments.url) else _native_side(arguments)),
         connections=arguments.connections,
         rows=arguments.rows,
         requests=arguments.requests or 0,
@@ -245,7 +255,7 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
                 f"{option}: expected --url http://HOST:PORT, https://HOST:PORT or http+unix:PATH, "
                 f"found {arguments.url!r}."
             )
-    host, port = _address(arguments.url)
+    host, port = native_address(arguments.url)
     credential = credential_of(arguments)
     with Client(host, port or 8000, token=token_of(arguments)) as client:
         model = choose_model(client.models(), arguments.model)
@@ -271,7 +281,6 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
     from lumen_uring.loadgen import http as bench_http
-    from lumen_uring.loadgen.target import target
 
     server = target(arguments.url, token_of(arguments))
     found = {
@@ -298,18 +307,6 @@ def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
     model, bodies = _sized(model, "tensors", arguments)
     write = bench_http.json_requests if arguments.http_json else bench_http.binary_requests
     return {**found, "payloads": write(server, model, arguments.rows, timeout_us, bodies)}
-
-
-def _address(url: str) -> tuple[str, int]:
-    if path := unix_path(url):
-        return f"unix:{path}", 0
-    parts = urlsplit(url)
-    if parts.scheme != "lumen" or not parts.hostname:
-        raise ConfigError(
-            "--url: expected lumen://ADDRESS:PORT, http://HOST:PORT, https://HOST:PORT, unix:PATH "
-            f"or http+unix:PATH, found {url!r}."
-        )
-    return parts.hostname, parts.port or 8000
 
 
 def _sized(model: Model, encoding: str, arguments: argparse.Namespace) -> tuple[Model, list[bytes]]:

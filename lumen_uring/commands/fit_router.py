@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lumen_uring.errors import ConfigError, QuantizeError
 from lumen_uring.offline import sample_options
-from lumen_uring.options import Subparsers, count
+from lumen_uring.options import CROPS_MAX, Subparsers, count, whole
 
 if TYPE_CHECKING:
     from lumen_uring.offline.quantize_samples import Input
@@ -65,7 +65,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--crops",
-        type=int,
+        type=whole(0, CROPS_MAX),
         default=1000,
         metavar="N",
         help="random crops of the pictures to run too (%(default)s)",

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from lumen_uring.errors import ConfigError, QuantizeError
+from lumen_uring.files import expanded
 from lumen_uring.offline import quantize_report, sample_options
 from lumen_uring.offline.sample_options import tracked
-from lumen_uring.options import Subparsers, count
+from lumen_uring.options import CROPS_MAX, Subparsers, count, whole
 
 _T = TypeVar("_T")
 
@@ -67,7 +68,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--crops",
-        type=int,
+        type=whole(0, CROPS_MAX),
         default=1000,
         metavar="N",
         help="random crops of the pictures to compare on (%(default)s)",
@@ -103,8 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from lumen_uring.loading.model_cache import resolve
 
-    if Path(arguments.path).expanduser().is_dir():
-        return _run_on_folder(arguments, Path(arguments.path).expanduser())
+    if expanded(arguments.path).is_dir():
+        return _run_on_folder(arguments, expanded(arguments.path))
     if not arguments.images and not arguments.npz:
         raise ConfigError("--images FOLDER or --npz FILE: expected one of them, found none.")
     path = resolve(arguments.path)

@@ -46,6 +46,53 @@ class Target:
         return self.authority if self.port else self.address
 
 
+def is_http(url: str) -> bool:
+    """Whether a server is to be asked over HTTP.
+
+    Args:
+        url: as given to --url.
+    """
+    return url.startswith("http+unix:") or _parts(url)[0] in _PORTS
+
+
+def native_address(url: str) -> tuple[str, int]:
+    """Reads the URL of a server that is asked by the native protocol.
+
+    Args:
+        url: lumen://ADDRESS:PORT or unix:PATH.
+
+    Returns:
+        The host and the port, 8000 where none is given; unix:PATH and 0.
+
+    Raises:
+        ConfigError: not such a URL.
+    """
+    if path := unix_path(url):
+        return f"unix:{path}", 0
+    scheme, host, port, rest = _parts(url)
+    if scheme != "lumen" or not host or rest:
+        raise ConfigError(
+            "--url: expected lumen://ADDRESS:PORT, http://HOST:PORT, https://HOST:PORT, unix:PATH "
+            f"or http+unix:PATH, found {url!r}."
+        )
+    return host, port or 8000
+
+
+def _parts(url: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port (0: none) and what a server's URL must not have; all empty for what is
+    no URL."""
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme,
+            parts.hostname or "",
+            parts.port or 0,
+            (parts.username or "") + parts.path.strip("/"),
+        )
+    except ValueError:  # of a port above 65535, or of a bracket alone
+        return "", "", 0, ""
+
+
 def target(url: str, token: str | None = None) -> Target:
     """Reads a URL and resolves its host.
 
@@ -64,12 +111,9 @@ def target(url: str, token: str | None = None) -> Target:
     path = unix_path(url.removeprefix("http+")) if url.startswith("http+") else None
     if path:
         return Target("localhost", f"unix:{path}", 0, token)
-    parts = urlsplit(url)
-    try:
-        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme, 0)
-    except ValueError:
-        host, port = None, 0
-    if not port or not host or parts.username or parts.path.strip("/"):
+    scheme, host, given, rest = _parts(url)
+    port = given or _PORTS.get(scheme, 0)
+    if not port or not host or rest:
         raise ConfigError(
             f"--url: expected http://HOST:PORT, https://HOST:PORT or http+unix:PATH, found {url!r}."
         )
@@ -78,7 +122,7 @@ def target(url: str, token: str | None = None) -> Target:
     except OSError as error:
         raise ConfigError(f"--url: {host} has no address: {error.strerror}.") from None
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    tls_host = host if parts.scheme == "https" else None
+    tls_host = host if scheme == "https" else None
     return Target(authority, _open_address(found), port, token, tls_host)
 
 
