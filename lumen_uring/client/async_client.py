@@ -26,10 +26,11 @@ from lumen_uring.pictures import files as pictures
 from lumen_uring.pictures.files import Picture
 from lumen_uring.protocol import native
 from lumen_uring.protocol.convert import Array
-from lumen_uring.protocol.describe import Model, find_model
-from lumen_uring.protocol.native import InferResult
+from lumen_uring.protocol.describe import Model
+from lumen_uring.protocol.native import Buffer, InferResult
 
 _T = TypeVar("_T")
+_Packed = tuple[list[Buffer], int]
 
 
 class AsyncClient(AsyncTextClient):
@@ -112,9 +113,11 @@ class AsyncClient(AsyncTextClient):
         The arrays must stay unchanged until this returns.
         """
 
+        async def pack(entry: Model) -> _Packed:
+            return payloads.pack_inputs(entry, inputs, rows)
+
         async def work(link: Link) -> InferResult:
-            entry = find_model((await link.describe()).models, model)
-            buffers, used = payloads.pack_inputs(entry, inputs, rows)
+            entry, (buffers, used) = await link.fitted(model, pack)
             return await link.infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us)
 
         return await self._call(work)
@@ -132,13 +135,15 @@ class AsyncClient(AsyncTextClient):
         Pictures are decoded on another thread. Arrays must stay unchanged until this returns.
         """
 
-        async def work(link: Link) -> InferResult:
-            entry = find_model((await link.describe()).models, model)
+        async def pack(entry: Model) -> _Packed:
             pixels = image
             if not isinstance(pixels, np.ndarray):
                 # Decoding takes milliseconds, in which the event loop has other work.
                 pixels = await asyncio.to_thread(pictures.pixels, entry, pixels)
-            buffers, used = payloads.pack_rgb8(entry, pixels, rows)
+            return payloads.pack_rgb8(entry, pixels, rows)
+
+        async def work(link: Link) -> InferResult:
+            entry, (buffers, used) = await link.fitted(model, pack)
             return await link.infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us)
 
         return await self._call(work)
@@ -155,12 +160,20 @@ class AsyncClient(AsyncTextClient):
         else:
             files = await asyncio.to_thread(pictures.files, images)
 
+        async def pack(entry: Model) -> _Packed:
+            return payloads.pack_images(entry, files)
+
         async def work(link: Link) -> InferResult:
-            entry = find_model((await link.describe()).models, model)
-            buffers, used = payloads.pack_images(entry, files)
+            entry, (buffers, used) = await link.fitted(model, pack)
             return await link.infer(entry, native.ENCODING_IMAGE, buffers, used, timeout_us)
 
         return await self._call(work)
+
+    async def _made_for(self, model: str, make: Callable[[Model], _T]) -> tuple[Model, _T]:
+        async def made(entry: Model) -> _T:
+            return make(entry)
+
+        return await self._call(lambda link: link.fitted(model, made))
 
     async def _call(self, work: Callable[[Link], Awaitable[_T]]) -> _T:
         """Runs one call on a live connection within the timeout."""

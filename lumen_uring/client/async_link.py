@@ -10,23 +10,31 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 
 from lumen_uring.client import payloads, region
 from lumen_uring.client.async_region import Place, Sharing
-from lumen_uring.client.base import check_size, refusal, refuses_header
+from lumen_uring.client.base import check_size, may_be_stale, refusal, refuses_header
 from lumen_uring.client.connection import without_source
 from lumen_uring.client.region import Plan
-from lumen_uring.errors import ClientError, ConnectionFailed, DeadlinePassed, ProtocolError
+from lumen_uring.errors import (
+    BadRequest,
+    ClientError,
+    ConnectionFailed,
+    DeadlinePassed,
+    ProtocolError,
+    UnknownModel,
+)
 from lumen_uring.protocol import native
 from lumen_uring.protocol.convert import Array
-from lumen_uring.protocol.describe import Description, Model, parse_description
+from lumen_uring.protocol.describe import Description, Model, find_model, parse_description
 from lumen_uring.protocol.native import Buffer, InferResult, ReplyHeader
 
 _Reply = tuple[ReplyHeader, Array]
+_T = TypeVar("_T")
 _SCRATCH_BYTES: Final = 64 << 10
 # Below this, joining header and payload for one send costs less than a second system call.
 _JOIN_BYTES_MAX: Final = 64 << 10
@@ -153,17 +161,22 @@ class Link(asyncio.BufferedProtocol):
                 self._forgotten.add(number)
             raise
         if header.status != 0:
+            if may_be_stale(header):
+                self._description = None
             raise refusal(header, payload)
         return header, payload
 
-    async def describe(self) -> Description:
+    async def describe(self, stale: Description | None = None) -> Description:
         """Fetches the describe document once for this connection.
+
+        Args:
+            stale: a document that this gave before, to be replaced.
 
         Raises:
             ClientError: no reply, or not the document expected.
         """
         async with self._describing:
-            if self._description is None:
+            if self._description is None or self._description is stale:
                 _header, payload = await self.exchange(native.KIND_DESCRIBE)
                 try:
                     self._description = parse_description(payload.data)
@@ -171,6 +184,28 @@ class Link(asyncio.BufferedProtocol):
                     self.end(error)
                     raise
             return self._description
+
+    async def fitted(self, name: str, make: Callable[[Model], Awaitable[_T]]) -> tuple[Model, _T]:
+        """Finds a model and makes something for it: once more with a new document where the kept
+        one knows no such model, or its shapes do not fit, since models come and go.
+
+        Args:
+            name: of the model.
+            make: makes it, and may raise BadRequest.
+
+        Raises:
+            ClientError: no such model, or what `make` raised.
+        """
+        kept = self._description
+        described = await self.describe()
+        try:
+            entry = find_model(described.models, name)
+            return entry, await make(entry)
+        except (BadRequest, UnknownModel):
+            if described is not kept:
+                raise
+        entry = find_model((await self.describe(stale=described)).models, name)
+        return entry, await make(entry)
 
     async def infer(
         self, model: Model, encoding: int, buffers: Sequence[Buffer], rows: int, timeout_us: int

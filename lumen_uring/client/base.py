@@ -13,7 +13,7 @@ from typing import Final
 
 from lumen_uring.client.connection import unix_path
 from lumen_uring.client.tls import context_of
-from lumen_uring.errors import ProtocolError, ServerError, from_status
+from lumen_uring.errors import BadRequest, ProtocolError, ServerError, UnknownModel, from_status
 from lumen_uring.protocol import native
 from lumen_uring.protocol.convert import Array
 from lumen_uring.protocol.native import ReplyHeader
@@ -108,6 +108,16 @@ def refuses_header(header: ReplyHeader) -> bool:
         header: the reply's.
     """
     return header.status == 1 and header.id == 0
+
+
+def may_be_stale(header: ReplyHeader) -> bool:
+    """Whether a refusal may come of a description that was true once: the model is not there, or
+    takes something else.
+
+    Args:
+        header: the reply's; its status is not 0.
+    """
+    return header.status in (BadRequest.status, UnknownModel.status)
 
 
 def refusal(header: ReplyHeader, payload: Array) -> ServerError:

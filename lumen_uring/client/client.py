@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.client import payloads, region
-from lumen_uring.client.base import CLOSED, check_size, refusal, refuses_header
+from lumen_uring.client.base import CLOSED, check_size, may_be_stale, refusal, refuses_header
 from lumen_uring.client.connection import Connection
 from lumen_uring.client.region import Region
 from lumen_uring.client.texts import TextClient
 from lumen_uring.client.tls import TlsConnection
 from lumen_uring.errors import (
+    BadRequest,
     ClientError,
     ConnectionFailed,
     DeadlinePassed,
     ProtocolError,
+    UnknownModel,
 )
 from lumen_uring.pictures import files as pictures
 from lumen_uring.pictures.files import Picture
@@ -35,6 +37,7 @@ from lumen_uring.protocol.convert import Array
 from lumen_uring.protocol.describe import Description, Model, find_model, parse_description
 from lumen_uring.protocol.native import Buffer, InferResult, ReplyHeader
 
+_T = TypeVar("_T")
 # One recv takes a small reply whole; a larger one goes to its own memory after the first bytes.
 _SCRATCH_BYTES: Final = 4096
 # How long close waits for another thread's call that it has interrupted.
@@ -105,7 +108,7 @@ class Client(TextClient):
             return time.perf_counter() - start
 
     def describe(self) -> dict[str, Any]:
-        """Asks what the server serves; the answer is kept until the connection ends.
+        """Asks what the server serves; the answer is kept with the connection, as API.md says.
 
         Returns:
             The document of docs/PROTOCOL.md: "server" and "models".
@@ -155,8 +158,9 @@ class Client(TextClient):
         """
         with self._lock:
             deadline = self._begin()
-            entry = find_model(self._describe(deadline).models, model)
-            buffers, used = payloads.pack_inputs(entry, inputs, rows)
+            entry, (buffers, used) = self._fitted(
+                model, lambda entry: payloads.pack_inputs(entry, inputs, rows), deadline
+            )
             return self._infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us, deadline)
 
     def infer_rgb8(
@@ -187,8 +191,11 @@ class Client(TextClient):
         """
         with self._lock:
             deadline = self._begin()
-            entry = find_model(self._describe(deadline).models, model)
-            buffers, used = payloads.pack_rgb8(entry, pictures.pixels(entry, image), rows)
+            entry, (buffers, used) = self._fitted(
+                model,
+                lambda entry: payloads.pack_rgb8(entry, pictures.pixels(entry, image), rows),
+                deadline,
+            )
             return self._infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us, deadline)
 
     def infer_images(
@@ -214,8 +221,9 @@ class Client(TextClient):
         files = pictures.files(images)
         with self._lock:
             deadline = self._begin()
-            entry = find_model(self._describe(deadline).models, model)
-            buffers, used = payloads.pack_images(entry, files)
+            entry, (buffers, used) = self._fitted(
+                model, lambda entry: payloads.pack_images(entry, files), deadline
+            )
             return self._infer(entry, native.ENCODING_IMAGE, buffers, used, timeout_us, deadline)
 
     def _infer(
@@ -276,6 +284,24 @@ class Client(TextClient):
         dropped, self._region = self._region, None
         if dropped is not None:
             dropped.close()
+
+    def _fitted(self, name: str, make: Callable[[Model], _T], until: float) -> tuple[Model, _T]:
+        """A model, and what is made for it: once more with a new description where the kept one
+        lacks the model or its shapes do not fit, since models come and go."""
+        kept = self._description
+        try:
+            entry = find_model(self._describe(until).models, name)
+            return entry, make(entry)
+        except (BadRequest, UnknownModel):
+            if kept is None:
+                raise
+            self._description = None
+        entry = find_model(self._describe(until).models, name)
+        return entry, make(entry)
+
+    def _made_for(self, model: str, make: Callable[[Model], _T]) -> tuple[Model, _T]:
+        with self._lock:
+            return self._fitted(model, make, self._begin())
 
     def _describe(self, deadline: float) -> Description:
         if self._description is None:
@@ -341,6 +367,7 @@ class Client(TextClient):
             if not complete or self._closed:
                 self._drop()
         if header.status != 0:
+            self._description = None if may_be_stale(header) else self._description
             raise refusal(header, payload)
         return header, payload
 

@@ -16,8 +16,10 @@ import numpy.typing as npt
 from lumen_uring.client.base import ClientBase
 from lumen_uring.errors import BadRequest
 from lumen_uring.protocol.convert import Array
-from lumen_uring.protocol.describe import Model, find_model
+from lumen_uring.protocol.describe import Model
 from lumen_uring.protocol.native import InferResult
+
+_Inputs = dict[str, npt.ArrayLike]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Entity:
 class TextClient(ClientBase):
     """Texts to vectors, labels and rankings, each call waiting for its answer."""
 
-    models: Callable[[], dict[str, Model]]
+    _made_for: Callable[[str, Callable[[Model], _Inputs]], tuple[Model, _Inputs]]
     infer: Callable[..., InferResult]
 
     def embed(self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0) -> Array:
@@ -69,7 +71,7 @@ class TextClient(ClientBase):
             BadRequest: the model gives no vectors, or there is no text.
             ClientError: what the server answered, or how the connection failed.
         """
-        inputs = _alone(find_model(self.models(), model), "embedding", texts)
+        _, inputs = self._made_for(model, lambda one: _alone(one, "embedding", texts))
         return self.infer(model, inputs, timeout_us=timeout_us).outputs["embedding"]
 
     def classify(
@@ -89,8 +91,7 @@ class TextClient(ClientBase):
             BadRequest: the model gives no scores of single texts, or there is no text.
             ClientError: what the server answered, or how the connection failed.
         """
-        entry = find_model(self.models(), model)
-        inputs = _alone(entry, "scores", texts)
+        entry, inputs = self._made_for(model, lambda one: _alone(one, "scores", texts))
         return _labels(entry, self.infer(model, inputs, timeout_us=timeout_us))
 
     def entities(
@@ -110,7 +111,7 @@ class TextClient(ClientBase):
             BadRequest: the model gives no entities, or there is no text.
             ClientError: what the server answered, or how the connection failed.
         """
-        inputs = _alone(find_model(self.models(), model), "entities", texts)
+        _, inputs = self._made_for(model, lambda one: _alone(one, "entities", texts))
         return _entities(self.infer(model, inputs, timeout_us=timeout_us))
 
     def rerank(
@@ -131,41 +132,40 @@ class TextClient(ClientBase):
             BadRequest: the model gives no scores of pairs, or there is no text.
             ClientError: what the server answered, or how the connection failed.
         """
-        inputs = _pairs(find_model(self.models(), model), query, texts)
+        _, inputs = self._made_for(model, lambda one: _pairs(one, query, texts))
         return _ranks(self.infer(model, inputs, timeout_us=timeout_us))
 
 
 class AsyncTextClient(ClientBase):
     """As TextClient, for asyncio."""
 
-    models: Callable[[], Awaitable[dict[str, Model]]]
+    _made_for: Callable[[str, Callable[[Model], _Inputs]], Awaitable[tuple[Model, _Inputs]]]
     infer: Callable[..., Awaitable[InferResult]]
 
     async def embed(self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0) -> Array:
         """Makes vectors of texts; arguments, result and errors as Client.embed."""
-        inputs = _alone(find_model(await self.models(), model), "embedding", texts)
+        _, inputs = await self._made_for(model, lambda one: _alone(one, "embedding", texts))
         return (await self.infer(model, inputs, timeout_us=timeout_us)).outputs["embedding"]
 
     async def classify(
         self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0
     ) -> list[list[Label]]:
         """Finds the classes of texts; arguments, result and errors as Client.classify."""
-        entry = find_model(await self.models(), model)
-        inputs = _alone(entry, "scores", texts)
+        entry, inputs = await self._made_for(model, lambda one: _alone(one, "scores", texts))
         return _labels(entry, await self.infer(model, inputs, timeout_us=timeout_us))
 
     async def entities(
         self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0
     ) -> list[list[Entity]]:
         """Finds what texts name; arguments, result and errors as Client.entities."""
-        inputs = _alone(find_model(await self.models(), model), "entities", texts)
+        _, inputs = await self._made_for(model, lambda one: _alone(one, "entities", texts))
         return _entities(await self.infer(model, inputs, timeout_us=timeout_us))
 
     async def rerank(
         self, model: str, query: str, texts: str | Sequence[str], *, timeout_us: int = 0
     ) -> list[Rank]:
         """Orders texts by a query; arguments, result and errors as Client.rerank."""
-        inputs = _pairs(find_model(await self.models(), model), query, texts)
+        _, inputs = await self._made_for(model, lambda one: _pairs(one, query, texts))
         return _ranks(await self.infer(model, inputs, timeout_us=timeout_us))
 
 
@@ -183,14 +183,14 @@ def _check(model: Model, inputs: set[str], output: str, what: str) -> None:
         )
 
 
-def _alone(model: Model, output: str, texts: str | Sequence[str]) -> dict[str, npt.ArrayLike]:
+def _alone(model: Model, output: str, texts: str | Sequence[str]) -> _Inputs:
     names = {"embedding": "vectors", "scores": "scores", "entities": "entities"}
     what = f"{names[output]} of texts"
     _check(model, {"text"}, output, what)
     return {"text": _strings(texts)}
 
 
-def _pairs(model: Model, query: str, texts: str | Sequence[str]) -> dict[str, npt.ArrayLike]:
+def _pairs(model: Model, query: str, texts: str | Sequence[str]) -> _Inputs:
     _check(model, {"text", "text_pair"}, "scores", "scores of pairs of texts")
     others = _strings(texts)
     return {"text": [query] * len(others), "text_pair": others}
