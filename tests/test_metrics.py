@@ -935,7 +935,7 @@ def test_a_second_server_takes_the_next_port() -> None:
         def take_all() -> None:
             for _ in range(20):
                 page = stay.enter_context(
-                    closing(MetricsServer.on_free_port("127.0.0.1", [], 8003))
+                    closing(MetricsServer.on_free_port("127.0.0.1", [], [8003]))
                 )
                 ports.append(page.port)
 
@@ -947,7 +947,7 @@ def test_a_second_server_takes_the_next_port() -> None:
         assert set(ports) <= set(range(8002, 8018))
         assert len(ports) < 16
     with pytest.raises(MetricsError, match=r"Cannot assign requested address"):
-        MetricsServer.on_free_port("198.51.100.1", [], 8000)
+        MetricsServer.on_free_port("198.51.100.1", [], [8000])
 
 
 def test_a_taken_port_is_told(server: MetricsServer) -> None:

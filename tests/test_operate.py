@@ -655,10 +655,12 @@ def test_where_the_metrics_page_is(monkeypatch: pytest.MonkeyPatch, fails: bool)
 
     monkeypatch.setattr(server, "MetricsServer", Page)
     common = ["server.metrics_host='::1'", "server.hosts=[a.example]", "server.port=9000"]
+    common += ["server.grpc_port=8002", "server.agent_port=8003"]
+    common.append("server.tls={port: 8004, certificates: [{cert: c, key: k}]}")
     notes: list[str] = []
     with server._metrics(load(None, common), notes) as page:
         assert (page is None) is fails
-    made = [("free", "::1", ("a.example",), 9000), ("page",)]
+    made = [("free", "::1", ("a.example",), (9000, 8002, 8003, 8004)), ("page",)]
     assert calls == (made if fails else [*made, ("page.close",)])
     assert notes == (["no page"] if fails else [])
     calls.clear()

@@ -11,7 +11,7 @@ import errno
 import ipaddress
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
@@ -53,19 +53,19 @@ class MetricsServer:
         self._open(_listen(host, port), host, hosts)
 
     @classmethod
-    def on_free_port(cls, host: str, hosts: Sequence[str], not_port: int) -> MetricsServer:
+    def on_free_port(cls, host: str, hosts: Sequence[str], taken: Collection[int]) -> MetricsServer:
         """Listens on the first free port from 8002 to 8017, so that two servers each have a page.
 
         Args:
             host: the address to listen on.
             hosts: as of MetricsServer.
-            not_port: the port of the server itself, which is skipped.
+            taken: the other ports of the server, which it opens later; they are skipped.
 
         Raises:
             MetricsError: no port is free, or the address is not of this machine.
         """
         for port in range(FIRST_PORT, LAST_PORT + 1):
-            if port == not_port:
+            if port in taken:
                 continue
             try:
                 listener = _listen(host, port)

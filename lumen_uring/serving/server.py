@@ -387,7 +387,7 @@ def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]
         if port != "auto":
             page = MetricsServer(host, port, config.server.hosts) if port else None
         else:
-            page = MetricsServer.on_free_port(host, config.server.hosts, config.server.port)
+            page = MetricsServer.on_free_port(host, config.server.hosts, config.server.ports())
     except MetricsError as error:
         if port != "auto":
             raise

@@ -212,6 +212,11 @@ class ServerConfig(Section):
     )
     tls: TlsConfig | None = Field(default=None, description="null, or a mapping with certificates")
 
+    def ports(self) -> tuple[int, ...]:
+        """The ports that are set, without that of the metrics page."""
+        tls_port = 0 if self.tls is None else self.tls.port
+        return tuple(filter(None, (self.port, self.grpc_port, self.agent_port, tls_port)))
+
 
 class EngineConfig(Section):
     """Workers, their queue and their memory."""
