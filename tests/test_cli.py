@@ -783,6 +783,12 @@ def test_health_over_a_unix_socket(
     assert not said or err.startswith(f"lumen: unix:{path} is not ")
 
 
+def test_an_empty_variable_is_no_port_of_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, port in (("", 8000), ("8123", 8123)):
+        monkeypatch.setenv("LUMEN_SERVER__PORT", value)
+        assert make_parser().parse_args(["health"]).port == port
+
+
 def test_what_health_takes_for_a_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--port",
         type=port_number,
-        default=os.environ.get(_PORT_VARIABLE, "8000"),
+        default=os.environ.get(_PORT_VARIABLE) or "8000",  # empty is unset, as for the server
         help=f"the server's port (${_PORT_VARIABLE}, else 8000)",
     )
     add_server_url(parser, tls=True)

@@ -79,7 +79,7 @@ def _watchdog_s() -> float:
     """The longest time between two signs of life, as sd_watchdog_enabled(3) reads it; 0: none."""
     try:
         microseconds = int(os.environ["WATCHDOG_USEC"])
-        process = int(os.environ.get("WATCHDOG_PID", os.getpid()))
+        process = int(os.environ.get("WATCHDOG_PID") or os.getpid())
     except (KeyError, ValueError):
         return 0.0
     return microseconds / 1e6 if microseconds > 0 and process == os.getpid() else 0.0
