@@ -648,6 +648,21 @@ def test_paths_of_a_file_are_relative_to_it(
     assert load("config.yaml").models[0].path == "a.onnx"
 
 
+def test_every_path_of_a_file_is_relative_to_it(tmp_path: Path) -> None:
+    """Also those of sections that few have."""
+    path = write(
+        tmp_path,
+        "budgets: {path: b.json, models: {e: {requests_per_day: 5}}}\n"
+        "models: [{name: d, path: 'builtin:digits'}]\n"
+        "ensembles: [{name: e, labels: e.txt, steps: [{model: d}]}]\n",
+    )
+    config = load(path)
+    assert config.budgets.path == f"{tmp_path}/b.json"
+    assert config.ensembles[0].labels == f"{tmp_path}/e.txt"
+    given = load(path, ["budgets.path=b.json", "ensembles.0.labels=e.txt"])
+    assert (given.budgets.path, given.ensembles[0].labels) == ("b.json", "e.txt")
+
+
 def test_models_may_be_left_out_where_an_option_names_one(tmp_path: Path) -> None:
     path = write(tmp_path, "server: {port: 1}\n")
     assert load(path, (), ["a=b.onnx"]).models[0].name == "a"

@@ -16,6 +16,7 @@ _PATHS: Final = (
     ("engine", "telemetry_csv_path"),
     ("log", "path"),
     ("log", "access_path"),
+    ("budgets", "path"),
 )
 
 
@@ -45,6 +46,10 @@ def of(data: Mapping[str, Any]) -> Iterator[Place]:
     folders = repository.get("paths") if isinstance(repository, dict) else None
     for index in range(len(folders) if isinstance(folders, list) else 0):
         yield ("repository", "paths", index)
+    ensembles = data.get("ensembles")
+    for index, ensemble in enumerate(ensembles if isinstance(ensembles, list) else ()):
+        if isinstance(ensemble, dict):
+            yield ("ensembles", index, "labels")
     models = data.get("models")
     for index, model in enumerate(models if isinstance(models, list) else ()):
         if isinstance(model, dict):
