@@ -508,6 +508,10 @@ RELOADED = [
     ("log.format", "json", True),
     ("log.path", "x", True),
     ("log.access_path", "x", False),
+    ("traces.endpoint", "http://127.0.0.1:4318/v1/traces", False),
+    ("traces.share", "0.5", False),
+    ("traces.service", "other", False),
+    ("budgets.path", "x", False),
     ("models.0.rate", "3", True),
     ("models.0.burst", "5", True),
 ]
@@ -530,6 +534,25 @@ def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool
         current, (), (f"{setting} cannot change without a restart: {stays} stays.",),
         wanted.models, (),
     )  # fmt: skip
+
+
+def test_a_reload_looks_at_every_section() -> None:
+    """What it does not compare would change, or stay, without a word."""
+
+    class Asked:
+        """Settings that note what is asked of them."""
+
+        def __init__(self, config: Config) -> None:
+            self._config = config
+            self.names: set[str] = set()
+
+        def __getattr__(self, name: str) -> Any:
+            self.names.add(name)
+            return getattr(self._config, name)
+
+    wanted = Asked(load())
+    plan(load(), wanted)  # type: ignore[arg-type]
+    assert set(Config.model_fields) <= wanted.names
 
 
 @pytest.mark.parametrize("change", [{"port": 8444}, {"only": True}])

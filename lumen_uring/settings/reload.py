@@ -71,6 +71,7 @@ def plan(current: Config, wanted: Config) -> Plan:
     upstreams = _upstreams(current, wanted, changed, refused)
     budgets = section("budgets", current.budgets, wanted.budgets, ("keys", "models"))
     changed += [name for name in _WHOLE if getattr(current, name) != getattr(wanted, name)]
+    section("traces", current.traces, wanted.traces, ())
     log = section("log", current.log, wanted.log, _LOG)
 
     config = current.model_copy(
