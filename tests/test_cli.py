@@ -37,6 +37,7 @@ from lumen_uring.protocol.describe import ImageInfo, Model, Rgb8Info, TensorInfo
 from lumen_uring.ring import stats
 from lumen_uring.ring.snapshot import Snapshot, ThreadStats
 from lumen_uring.serving import doctor as checks
+from lumen_uring.serving.server import Checked
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -934,10 +935,10 @@ def test_without_a_command_lumen_serves(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_serve_check_serves_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: bool
 ) -> None:
-    def check(_config: object) -> list[str]:
+    def check(_config: object) -> Checked:
         if fails:
             raise UnknownModel("a is no model")
-        return ["model a: /a.onnx", "note: it is not kept"]
+        return Checked(["model a: /a.onnx", "note: it is not kept"], [])
 
     monkeypatch.setattr("lumen_uring.serving.server.check", check)
     monkeypatch.setattr("lumen_uring.serving.server.run", None)
@@ -949,6 +950,19 @@ def test_serve_check_serves_nothing(
             "model a: /a.onnx\nnote: it is not kept\nThe settings and the models are right.\n",
             "",
         )
+    )
+
+
+def test_serve_check_fails_where_a_model_is_not_served(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the server would start, without it."""
+    found = Checked(["model a: /a.onnx"], ["not served: b: it is no model"])
+    monkeypatch.setattr("lumen_uring.serving.server.check", lambda _config: found)
+    assert main(["serve", "--check"]) == 1
+    assert capsys.readouterr() == (
+        "model a: /a.onnx\nnot served: b: it is no model\n",
+        "The server starts without what cannot be served.\n",
     )
 
 

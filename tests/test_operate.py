@@ -30,6 +30,7 @@ from lumen_uring.ring.config_struct import EnginePlace
 from lumen_uring.serving import server
 from lumen_uring.serving.main_loop import MainLoop
 from lumen_uring.serving.notify import Notifier
+from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.reload import plan
 from lumen_uring.settings.schema import Config
 
@@ -886,11 +887,14 @@ def test_a_check_looks_at_models_and_at_the_log(
     monkeypatch.setattr(server, "Engine", Engine)
     monkeypatch.setattr(server.onnxruntime_path, "find", lambda: Path("/ort.so"))
     monkeypatch.setattr(loading, "cache_place", lambda *_given: CachePlace(None, "not kept"))
-    lines = server.check(load())
+    lines, unserved = server.check(load())
+    assert unserved == []
     assert lines[0].startswith("model digits: /")
     assert lines[0].endswith("digits.onnx")
     assert lines[1:] == ["note: not kept"]
     assert [call[0] for call in added] == ["engine.info", "engine.add_model", "closed"]
+    found = server.check(load().with_broken((Broken("b", "it is no model"),)))
+    assert found == server.Checked(lines, ["not served: b: it is no model"])
     with pytest.raises(ConfigError, match=r"log\.path: expected a file that can be written"):
         server.check(load(None, [f"log.path={tmp_path}/none/log"]))
 

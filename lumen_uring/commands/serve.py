@@ -172,9 +172,13 @@ def _check(read: Callable[[], Config]) -> int:
     from lumen_uring.serving.server import check
 
     try:
-        lines = check(read())
+        found = check(read())
     except LumenError as error:
         print(error, file=sys.stderr)
         return 1
-    print("\n".join([*lines, "The settings and the models are right."]))
+    print("\n".join([*found.lines, *found.unserved]))
+    if found.unserved:
+        print("The server starts without what cannot be served.", file=sys.stderr)
+        return 1
+    print("The settings and the models are right.")
     return 0

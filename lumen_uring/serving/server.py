@@ -64,14 +64,22 @@ _TAKEN: Final = (
 )
 
 
-def check(config: Config) -> list[str]:
+class Checked(NamedTuple):
+    """What a check found: a line for each model and note, and a line for each model that cannot be
+    served, where the server starts without it."""
+
+    lines: list[str]
+    unserved: list[str]
+
+
+def check(config: Config) -> Checked:
     """Loads everything that the settings name, as a start would, and serves nothing.
 
     Args:
         config: checked settings.
 
     Returns:
-        A line for each model.
+        What it found.
 
     Raises:
         LumenError: a start would fail; the message lists all problems.
@@ -87,7 +95,7 @@ def check(config: Config) -> list[str]:
     except _StartWithoutError as left:
         return check(left.config)
     Journal(config.log)
-    return [
+    lines = [
         *(f"model {model.name}: {path}" for model, path, _names in files),
         *(f"experts {entry.name}" for entry in config.experts),
         *(f"ensemble {entry.name}" for entry in config.ensembles),
@@ -96,9 +104,9 @@ def check(config: Config) -> list[str]:
             for name, entry in config.upstreams.items()
             for here, there in entry.models.items()
         ),
-        *(f"not served: {one.name}: {one.reason}" for one in config.broken),
         *(f"note: {note}" for note in notes),
     ]
+    return Checked(lines, [f"not served: {one.name}: {one.reason}" for one in config.broken])
 
 
 def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
