@@ -103,6 +103,31 @@ def test_a_link_gives_its_name(
         assert set(served(loaded(tmp_path / "tree"))) == {"aaa111", "bbb222", "mine"}
 
 
+def test_a_version_or_a_name_that_cannot_be_served_beside_others(tmp_path: Path) -> None:
+    """The message says which of the two it is."""
+    for version in (1, 1_000_000_000):
+        place(tmp_path / f"a/m/{version}/model.onnx")
+    config = place(tmp_path / "a/m/config.pbtxt", "version_policy { all {} }")
+    (line,) = problems(tmp_path / "a")
+    assert line.endswith(
+        ": expected versions of 1 to 999999999 where several are served, found 1000000000"
+    )
+    config.write_text("version_policy { latest { num_versions: 1 } }")
+    assert list(served(loaded(tmp_path / "a"))) == ["m"]
+    long = "n" * 254
+    for version in (1, 2):
+        place(tmp_path / f"b/{long}/{version}/model.onnx")
+    place(tmp_path / f"b/{long}/config.pbtxt", "version_policy { all {} }")
+    (line,) = problems(tmp_path / "b")
+    assert "expected at most 255 characters with the version" in line
+    assert line.endswith(f"found '{long}:1'")
+    place(tmp_path / "c/n m/1/model.onnx")
+    (line,) = problems(tmp_path / "c")
+    assert line.endswith(
+        "expected a name of 1 to 255 letters, digits, '_', '.' or '-', found 'n m'"
+    )
+
+
 @pytest.mark.parametrize(
     ("policy", "names"),
     [

@@ -6,6 +6,7 @@ filled in from it; what such an entry sets itself counts more than the folder's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,12 @@ from lumen_uring.repository.files import FoundModel, Place, away
 from lumen_uring.repository.folders import find, find_named, of_versions
 from lumen_uring.repository.model_config import Asked, read
 from lumen_uring.repository.tree import Problems, from_json
+from lumen_uring.settings import complaints
 from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.origin import Origin
 from lumen_uring.settings.schema import Config
-from lumen_uring.settings.types import MODELS_MAX, NAME_BYTES_MAX
+from lumen_uring.settings.types import MODELS_MAX, NAME_BYTES_MAX, NAME_PATTERN, VERSION_MAX
 from lumen_uring.settings.without import CURE, starts_without, without
 
 _BUILTIN: Final = "builtin:"
@@ -358,6 +360,22 @@ def with_versions(ensemble: EnsembleConfig, models: Sequence[ModelConfig]) -> En
     return ensemble.model_copy(update={"steps": tuple(steps)})
 
 
+def _what_failed(
+    name: str, version: int, values: dict[str, Any], error: ValidationError
+) -> tuple[str, str]:
+    """What was expected of the first setting that is wrong, and what was found."""
+    loc = error.errors()[0]["loc"]
+    if loc[0] != "name":
+        expected = complaints.expected(complaints.field_path(("models", 0, *loc)))
+        return f"{loc[0]}: {expected}", complaints.found(values.get(str(loc[0])))
+    if version > VERSION_MAX and values["name"] != name:
+        return f"versions of 1 to {VERSION_MAX} where several are served", str(version)
+    if re.fullmatch(NAME_PATTERN, name):
+        expected = f"at most {NAME_BYTES_MAX} characters with the version, where several are served"
+        return expected, repr(values["name"])
+    return f"a name of 1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'", repr(name)
+
+
 def _entries(found: FoundModel, problems: Problems) -> list[ModelConfig]:
     """An entry for each version: NAME alone where the policy serves one at a time, so that the next
     takes its place; NAME:VERSION where it serves several. None after a problem."""
@@ -369,10 +387,8 @@ def _entries(found: FoundModel, problems: Problems) -> list[ModelConfig]:
             values["labels"] = str(found.labels.absolute())
         try:
             entry = ModelConfig.model_validate(values)
-        except ValidationError:
-            # All values but the name are of a checked kind.
-            expected = f"a name of 1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"
-            problems.add(found.where, expected, repr(found.name))
+        except ValidationError as error:
+            problems.add(found.where, *_what_failed(found.name, version, values, error))
             return []
         origin = Origin(
             found.where,

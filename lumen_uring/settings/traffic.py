@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from lumen_uring.settings.types import Section
+from lumen_uring.settings.types import VERSION_MAX, Section
 
 TRAFFIC_MAX: Final = 64  # LUMEN_TRAFFIC_MAX
 VERSIONS_MAX: Final = 16  # LUMEN_TRAFFIC_VERSIONS_MAX
@@ -20,7 +20,7 @@ EXPECTED: Final = (
     "{1: 95, 2: 5}"
 )
 _NAME: Final = r"^[A-Za-z0-9_.-]{1,255}$"  # of a model, without a version
-_Version = Annotated[int, Field(ge=1, le=999_999_999)]
+_Version = Annotated[int, Field(ge=1, le=VERSION_MAX)]
 
 
 def _as_version(value: object) -> object:

@@ -23,6 +23,7 @@ BATCH_DELAY_US_MAX: Final = U32_MAX - 1  # of a model; U32_MAX is the engine's
 DIM_MAX: Final = 2**31 - 1
 DIM_NAME_BYTES_MAX: Final = 255  # LM_TENSOR_NAME_BYTES_MAX, without its terminator
 NAME_BYTES_MAX: Final = 255  # LM_NAME_BYTES_MAX, without its terminator
+VERSION_MAX: Final = 999_999_999  # of a name with a version
 NAME_PATTERN: Final = rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}"
 # Of a model beside other versions of it: NAME:VERSION.
 VERSIONED_PATTERN: Final = rf"(?=.{{1,{NAME_BYTES_MAX}}}$)[A-Za-z0-9_.-]+(:[1-9][0-9]{{0,8}})?"
