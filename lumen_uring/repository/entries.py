@@ -151,12 +151,7 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
         places = " and ".join(one.where for one in found)
         raise ConfigError(f"expected one model of the name {name!r}, found {places}")
     if not found:
-        if (
-            own
-            and asked is None
-            and not problems.lines
-            and not away(expanded(own[0].path))
-        ):
+        if own and asked is None and not problems.lines and not away(expanded(own[0].path)):
             return own  # an entry of `models` whose path is a folder
         none = "\n".join((f"no repository holds a model {name!r}", *general))
         raise ConfigError("\n".join(problems.lines) or none)
