@@ -930,27 +930,20 @@ def test_a_folder_that_becomes_an_ensemble_and_a_model_again(tmp_path: Path) -> 
         room.control.close()
 
 
-def test_an_ensemble_that_could_not_be_loaded_is_tried_at_the_next_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_virtual = Room.put_virtual
-
-    def put(room: Room, config: Config, entry: Virtual) -> None:
-        if "c" not in {model.name for model in config.models}:
-            raise EngineError("its step c is missing")
-        put_virtual(room, config, entry)
-
-    monkeypatch.setattr(Room, "put_virtual", put)
+def test_an_ensemble_waits_for_what_it_runs(tmp_path: Path) -> None:
     room = Room(tmp_path, "watch")
     try:
         (tmp_path / "e/1").mkdir(parents=True)
         write(tmp_path / "e/config.pbtxt", ensemble("c"))
-        expected = ("UNAVAILABLE", "its step c is missing")
+        expected = ("UNAVAILABLE", "it runs 'c', which cannot be served")
         room.until(lambda: room.states().get("e/") == expected)
         room.add("c/1")
         room.until(lambda: virtual(room) == {"e": ("c", ("z",))})
         room.until(lambda: room.states().get("e/1") == ("READY", ""))
         assert "e/" not in room.states()
+        write(tmp_path / "e/config.pbtxt", ensemble("d"))
+        room.until(lambda: "model e: not loaded: it runs 'd', which cannot be served" in room.said)
+        assert virtual(room) == {"e": ("c", ("z",))}  # as it was
     finally:
         room.control.close()
 

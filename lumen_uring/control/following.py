@@ -198,9 +198,20 @@ class Following:
         kept = self._put_all(found, [], again=False)
         self._live.forget_wrong({model.name for model in found})
         for entry in self._ensembles(held, kept).values():  # before versions go that they ran
-            self._live.put_virtual_if_changed(entry)
+            self._put_ensemble(entry)
         for name in self._replaced(held, kept):
             self._live.try_remove(name)
+
+    def _put_ensemble(self, entry: EnsembleConfig) -> None:
+        """Loads an ensemble that is new or has changed, once all that it runs is served."""
+        served = {one.name for one in (*self._live.models(), *self._live.virtual())}
+        missing = next((step.model for step in entry.steps if step.model not in served), None)
+        if missing is None:
+            self._live.put_virtual_if_changed(entry)
+            return
+        why = f"it runs '{missing}', which cannot be served"
+        self._log("error", f"model {entry.name}: not loaded: {why}")
+        self._live.states.cannot_be_read(entry.name, why)
 
     def _replaced(self, held: Held, kept: Set[str]) -> list[str]:
         """Versions that go when the one is there that takes requests in their stead.
