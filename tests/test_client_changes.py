@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, reply
 
 from lumen_uring import AsyncClient, Client
+from lumen_uring.client.base import may_be_stale
 from lumen_uring.errors import BadRequest, UnknownModel
-from lumen_uring.protocol.native import InferResult
+from lumen_uring.protocol.native import InferResult, ReplyHeader
 
 SUM, RAW, _PHOTO = DESCRIPTION["models"]
 NARROW = {**SUM, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]}
@@ -129,6 +131,15 @@ def test_a_model_under_another_number_is_found_after_a_refusal(client: Both) -> 
             calls.infer("sum", {"x": X})
         assert calls.infer("sum", {"x": X}).rows == 2
         assert (script.describes, peer.connections) == (2, 1)
+
+
+@pytest.mark.parametrize(("encoding", "status", "stale"), [
+    (0, 1, True), (1, 1, True), (2, 1, False), (0, 2, True), (2, 2, True), (0, 4, False),
+])  # fmt: skip
+def test_which_refusals_doubt_the_description(encoding: int, status: int, stale: bool) -> None:
+    """Not those of a file that is no picture, which says nothing about the model."""
+    header = ReplyHeader(*(0,) * len(dataclasses.fields(ReplyHeader)))
+    assert may_be_stale(dataclasses.replace(header, status=status), encoding) is stale
 
 
 def test_a_model_of_texts_that_comes_is_found(client: Both) -> None:

@@ -102,7 +102,7 @@ class Link(asyncio.BufferedProtocol):
         number = self._send(kind, encoding, model_index, buffers, timeout_us, rows, flags)
         if place is not None:
             self._places[number] = place
-        return await self._reply(number)
+        return await self._reply(number, encoding)
 
     def _is_clear(self) -> bool:
         return self._writable.is_set() and self._unhindered.is_set()
@@ -153,7 +153,7 @@ class Link(asyncio.BufferedProtocol):
                 self._transport.write(buffer)
         return number
 
-    async def _reply(self, number: int) -> _Reply:
+    async def _reply(self, number: int, encoding: int = 0) -> _Reply:
         try:
             header, payload = await self._pending[number]
         except asyncio.CancelledError:
@@ -161,7 +161,7 @@ class Link(asyncio.BufferedProtocol):
                 self._forgotten.add(number)
             raise
         if header.status != 0:
-            if may_be_stale(header):
+            if may_be_stale(header, encoding):
                 self._description = None
             raise refusal(header, payload)
         return header, payload

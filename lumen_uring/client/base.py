@@ -110,14 +110,16 @@ def refuses_header(header: ReplyHeader) -> bool:
     return header.status == 1 and header.id == 0
 
 
-def may_be_stale(header: ReplyHeader) -> bool:
+def may_be_stale(header: ReplyHeader, encoding: int) -> bool:
     """Whether a refusal may come of a description that was true once: the model is not there, or
-    takes something else.
+    takes something else. A file of a picture is refused for what is in it.
 
     Args:
         header: the reply's; its status is not 0.
+        encoding: of the request.
     """
-    return header.status in (BadRequest.status, UnknownModel.status)
+    is_shape = header.status == BadRequest.status and encoding != native.ENCODING_IMAGE
+    return is_shape or header.status == UnknownModel.status
 
 
 def refusal(header: ReplyHeader, payload: Array) -> ServerError:

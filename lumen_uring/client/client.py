@@ -367,7 +367,7 @@ class Client(TextClient):
             if not complete or self._closed:
                 self._drop()
         if header.status != 0:
-            self._description = None if may_be_stale(header) else self._description
+            self._description = None if may_be_stale(header, encoding) else self._description
             raise refusal(header, payload)
         return header, payload
 
