@@ -31,7 +31,7 @@ static void find_key(const struct lm_io *io, const struct lm_connection *connect
                      struct lm_trace_client *client) {
     const struct lm_access *access = io->access;
     client->key[0] = '\0';
-    if (access->keys.count == 0 || connection->in.started_ns < access->since_ns) return;
+    if (access->keys.count == 0 || connection->in.started_ns <= io->access_since_ns) return;
     uint32_t key = lm_io_dialect(io, connection)->key(io, connection);
     if (key < access->keys.count)
         memcpy(client->key, access->keys.entries[key].name, sizeof client->key);

@@ -16,10 +16,12 @@
 static inline void lm_io_look(struct lm_io *io) {
     struct lm_shared *shared = io->shared;
     const struct lm_model_set *models = io->models;
+    const struct lm_access *access = io->access;
     /* R1: acquire, before the table is read: pairs with R3 */
     uint64_t asked = lm_load_acquire_u64(&shared->turns_asked);
     /* R2: acquire: what the table holds; pairs with R4 */
     io->access = (struct lm_access *)(uintptr_t)lm_load_acquire_u64(&shared->access);
+    if (io->access != access) io->access_since_ns = io->now_ns;
     io->models = lm_models_in_force(shared);
     io->line = lm_node_line(io->node);
     /* relaxed: own word */

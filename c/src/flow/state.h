@@ -188,8 +188,8 @@ struct lm_io {
     uint64_t accept_retry_ns;  /* 0: not paused */
     uint64_t next_eviction_ns, next_sweep_ns, next_watch_ns, next_starved_ns;
     uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
-    uint32_t *deadlines, *opened; /* of each connection, in ticks; 0 and NULL: none */
-    uint64_t opened_ns;
+    uint32_t *deadlines, *opened;        /* of each connection, in ticks; 0 and NULL: none */
+    uint64_t opened_ns, access_since_ns; /* when it began; first saw `access` */
     uint64_t now_ns, seen_ns; /* taken once per turn of the loop; what came before then is known */
     uint8_t *scrap;           /* where refused bytes go: the kernel may write there at any time */
     struct lm_real_time real_time;
