@@ -127,6 +127,7 @@ static void rights_that_a_reload_took(void) {
     for (uint32_t key = 0; key < 3; key++) {
         ask_for(0, "a");
         connections[0].in.call.key = key;
+        connections[0].in.started_ns = thread.access_since_ns + 1;
         connections[0].timer_ns = UINT64_MAX;
         admitted = 0;
         lm_http_demand_look(&thread);

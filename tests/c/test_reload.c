@@ -174,7 +174,7 @@ static void what_a_table_takes_over(void) {
 /* The tokens of a request are its key's, not those of the key that has its number since. */
 static void charged_to_its_own_key(void) {
     enum { START_NS = 1000, BURST = 10, TOKENS = 8 };
-    static struct lm_io io = {.now_ns = START_NS};
+    static struct lm_io io = {.now_ns = START_NS, .access_since_ns = START_NS - 1};
     lumen_key_config key = {.name = "ada", .token_rate = 1, .token_burst = BURST, .sha256 = {1}};
     lumen_config config = {.keys = &key, .key_count = 1};
     struct lm_request before = {.started_ns = START_NS - 1, .tokens = TOKENS},
@@ -202,7 +202,7 @@ static void named_by_its_own_key(void) {
     static const struct lm_dialect dialect = {.key = first_key};
     static struct lm_shared of_log = {.access_logged = true, .dialects = {&dialect}};
     static struct lm_request request;
-    struct lm_io io = {.shared = &of_log};
+    struct lm_io io = {.shared = &of_log, .access_since_ns = START_NS - 1};
     struct lm_connection connection = {.fd = -1};
     lumen_key_config key = {.name = "ada", .sha256 = {1}};
     lumen_config config = {.keys = &key, .key_count = 1};
