@@ -45,8 +45,8 @@ enum lumen_idle {
  * administrator reserved (vm.nr_hugepages), or small ones. */
 enum { LUMEN_HUGE_TRANSPARENT = 0, LUMEN_HUGE_EXPLICIT = 1, LUMEN_HUGE_NONE = 2 };
 enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
-/* What becomes of a request beyond max_in_flight: status 4 / HTTP 503 at once, or it is not read
- * until there is room. */
+/* A request beyond max_in_flight gets status 4 / HTTP 503 at once, or is not read until there is
+ * room. */
 enum { LUMEN_OVERLOAD_REFUSE = 0, LUMEN_OVERLOAD_WAIT = 1 };
 /* Whether answers say how loaded the server is (endpoint-load-metrics): never, to clients that ask
  * for it, or to all. And HTTP's code of a request that was refused for lack of room or time. */

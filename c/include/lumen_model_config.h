@@ -53,8 +53,8 @@ typedef struct lumen_image_config {
     uint64_t max_whole_pixels; /* of progressive and interlaced pictures */
 } lumen_image_config;
 
-/* What a rule looks at: of the row of an input, of a request, or of the row of an output, once the
- * lighter expert has run. */
+/* The feature that a rule compares: of the row of an input, of a request, or of the row of an
+ * output, once the lighter expert has run. */
 enum lumen_feature {
     LUMEN_FEATURE_VARIANCE = 0,
     LUMEN_FEATURE_MEAN = 1,

@@ -237,7 +237,7 @@ def _keep_open(line: socket.socket) -> None:
             os.close(nowhere)
     os.closerange(3, line.fileno())
     os.closerange(line.fileno() + 1, max(map(int, os.listdir("/proc/self/fd"))) + 1)
-    # Those of the server may be None, or hold text that is not written yet.
+    # The server's streams may be None, or hold text that is not written yet.
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 -- until the end
         for number, mode in ((0, "r"), (1, "w"), (2, "w"))

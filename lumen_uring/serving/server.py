@@ -79,7 +79,7 @@ def check(config: Config) -> Checked:
         config: checked settings.
 
     Returns:
-        What it found.
+        Its lines, and those of the models that cannot be served.
 
     Raises:
         LumenError: a start would fail; the message lists all problems.

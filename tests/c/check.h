@@ -60,6 +60,17 @@ static inline _Noreturn void check_failed(const char *condition, const char *fil
         if (!(condition)) check_failed(#condition, __FILE__, __LINE__);         \
     } while (0)
 
+/* Whether this process has mapped a file. */
+static inline bool check_is_mapped(const char *path) {
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) found = found || strstr(line, path);
+    fclose(maps);
+    return found;
+}
+
 /* The threads of this process, and whether there are so many, or will be: one that was joined may
  * be listed a moment longer. */
 static inline uint32_t check_threads(void) {

@@ -144,4 +144,18 @@ static inline void graph_save(const char *path) {
     check_write_file(path, model.bytes, model.used);
 }
 
+/* Writes a model of texts: the vector of a token is its id. */
+static inline void graph_of_texts(const char *path) {
+    static const int64_t last[] = {2};
+    graph_begin();
+    graph_input("input_ids", ORT_INT64, "n,tokens");
+    graph_constant("last", last, 1);
+    graph_node("Shape", "input_ids", "shape");
+    graph_node("ConstantOfShape", "shape", "float");
+    graph_node("CastLike", "input_ids,float", "ids");
+    graph_node("Unsqueeze", "ids,last", "vectors");
+    graph_output("vectors", ORT_FLOAT, "n,tokens,1");
+    graph_save(path);
+}
+
 #endif

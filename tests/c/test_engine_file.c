@@ -5,25 +5,15 @@
 
 static char path[128];
 
-static bool is_mapped(void) {
-    char line[512];
-    bool found = false;
-    FILE *maps = fopen("/proc/self/maps", "re");
-    CHECK(maps);
-    while (fgets(line, sizeof line, maps)) found = found || strstr(line, path);
-    fclose(maps);
-    return found;
-}
-
 /* Opens what the file holds now; NULL: it is accepted. Nothing of it stays mapped. */
 static const char *refusal(const struct engine_file *file, bool whole) {
     struct lm_engine engine;
     check_write_file(path, file->bytes, file->count);
     int code = lm_engine_open(&engine, path, whole);
-    CHECK(is_mapped() == !code);
+    CHECK(check_is_mapped(path) == !code);
     if (code) return lm_error_last();
     lm_engine_close(&engine);
-    CHECK(!is_mapped());
+    CHECK(!check_is_mapped(path));
     return NULL;
 }
 

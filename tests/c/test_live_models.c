@@ -246,22 +246,13 @@ static void meant_for_other_tensors(void) {
 /* ---- who was asked last ---- */
 
 static void make_texts(lumen_model_config *model) {
-    static const int64_t last[] = {2};
     static char graph[300], tokenizer[300];
     static struct tiny tiny;
     static const lumen_text_config text = {
         .tokenizer = tokenizer, .pooling = LUMEN_POOLING_MEAN, .tokens_max = TOKENS_MAX};
     snprintf(graph, sizeof graph, "%s/texts.onnx", check_directory);
     snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer", check_directory);
-    graph_begin();
-    graph_input("input_ids", ORT_INT64, "n,tokens");
-    graph_constant("last", last, 1);
-    graph_node("Shape", "input_ids", "shape");
-    graph_node("ConstantOfShape", "shape", "float");
-    graph_node("CastLike", "input_ids,float", "ids");
-    graph_node("Unsqueeze", "ids,last", "vectors");
-    graph_output("vectors", ORT_FLOAT, "n,tokens,1");
-    graph_save(graph);
+    graph_of_texts(graph);
     make(&tiny);
     check_write_file(tokenizer, &tiny, sizeof tiny);
     *model = model_of("texts", 0);

@@ -78,7 +78,8 @@ static void in_pieces(uint64_t *random) {
         char stream[300];
         int bytes = snprintf(stream, sizeof stream, "%sHTTP/1.1 body\r\n\r\n", cases[c].head);
         size_t most = 1 + check_below(random, (uint32_t)bytes), at = 0, taken_bytes = 0;
-        /* What could not be sent whole has ended the connection, whatever the reply says of it. */
+        /* A request that could not be sent whole has ended the connection, whatever the reply says.
+         */
         const bool has_ended = check_below(random, 2) == 0;
         struct lm_load_connection connection = {.head = head, .last = has_ended};
         CHECK_AT("pieces of at most %zu: %.100s", most, cases[c].head);

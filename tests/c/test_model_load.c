@@ -104,17 +104,6 @@ static void run(uint32_t rows) {
     lm_model_unbind(&model, &ort, &trial.binding, trial.values);
 }
 
-/* Whether the model's file is mapped. */
-static bool is_mapped(void) {
-    char line[512];
-    bool found = false;
-    FILE *maps = fopen("/proc/self/maps", "re");
-    CHECK(maps);
-    while (fgets(line, sizeof line, maps)) found = found || strstr(line, path);
-    fclose(maps);
-    return found;
-}
-
 /* Rows of two inputs, a fixed one between them, outputs in another order. */
 static void several_tensors(void) {
     graph_begin();
@@ -136,7 +125,7 @@ static void several_tensors(void) {
     is_tensor(&model.outputs[0], "z", ORT_FLOAT, 3, true, 4, 16);
     is_tensor(&model.outputs[1], "double", ORT_INT64, 1, false, 8, 16);
     is_tensor(&model.outputs[2], "y", ORT_FLOAT, 2, true, 4, 12);
-    CHECK(!is_mapped()); /* its own form is what the sessions use, and it is no file */
+    CHECK(!check_is_mapped(path)); /* its own form is what the sessions use, and it is no file */
     CHECK(model.rows_free && model.outputs_known && !model.input_plan.has_rgb8);
     CHECK(model.max_rows == LM_ROWS_MAX && model.max_output_bytes == 4096);
     for (uint32_t o = 0; o < 3; o++) CHECK(model.outputs[o].shape_known);
@@ -692,7 +681,7 @@ static void refused_types(void) {
         refuses("cannot be served: ");
         CHECK(strstr(lm_error_last(), odd[i].says) || strstr(lm_error_last(), "ONNX Runtime says"));
     }
-    CHECK(!is_mapped());
+    CHECK(!check_is_mapped(path));
     /* Types other than tensors: a sequence (field 4) of, a map (5) from whole numbers to floats. */
     for (uint32_t field = 4; field <= 5; field++) {
         graph_put_tensor_type(&inner, ORT_FLOAT, NULL);

@@ -208,8 +208,8 @@ static void refused_by_the_runtime(void) {
     shut();
 }
 
-/* What was logged during the call says more than its status; what was logged before is of another
- * one. */
+/* A line that was logged during the call says more than its status; one that was logged before is
+ * another call's. */
 static void refused_in_the_log(void) {
     const lumen_provider wanted[] = {{.name = "cuda"}};
     message = "no such thing";

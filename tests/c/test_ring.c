@@ -368,7 +368,7 @@ static void check_body(struct lm_ring *ring, uint8_t *sent, uint8_t *body, uint6
     close(theirs);
 }
 
-/* What comes before a connection is reset is told first, too. */
+/* Bytes that come before a connection is reset are told first, too. */
 static void check_reset(struct lm_ring *ring, const uint8_t *sent, uint8_t *body) {
     const struct linger now = {.l_onoff = 1, .l_linger = 0};
     int ours, theirs;

@@ -16,19 +16,10 @@ enum { TOKENS = 12, WORKERS = 2 };
 static char graph[128], tokenizer[128];
 
 static void make_files(void) {
-    static const int64_t last[] = {2};
     static struct tiny tiny;
     snprintf(graph, sizeof graph, "%s/graph.onnx", check_temporary_directory());
     snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer", check_directory);
-    graph_begin();
-    graph_input("input_ids", ORT_INT64, "n,tokens");
-    graph_constant("last", last, 1);
-    graph_node("Shape", "input_ids", "shape");
-    graph_node("ConstantOfShape", "shape", "float");
-    graph_node("CastLike", "input_ids,float", "ids");
-    graph_node("Unsqueeze", "ids,last", "vectors");
-    graph_output("vectors", ORT_FLOAT, "n,tokens,1");
-    graph_save(graph);
+    graph_of_texts(graph);
     make(&tiny);
     check_write_file(tokenizer, &tiny, sizeof tiny);
 }

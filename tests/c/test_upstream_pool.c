@@ -86,8 +86,7 @@ static void left_alone(void) {
     CHECK(ejections() == 3 && chosen(0) == 6);
 }
 
-/* Whoever asks only while the model is ready may not ask again: an address that has a connection
- * counts as one that may answer after five seconds. */
+/* An address that has failed, and has a connection, lets its model be ready after five seconds. */
 static void down_for_a_while(void) {
     begin(1);
     CHECK(lm_upstream_choose(io, 0, 0) == 0);

@@ -146,8 +146,8 @@ static void too_many_ask_for_a_descriptor(void) {
     (void)talk_gets(&one, 0, LM_STATUS_OK);
 }
 
-/* What the workers' queue refuses is offered again while another thread may stand in a pop, not at
- * some later look. */
+/* A job that the workers' queue refuses is offered again while another thread may stand in a pop,
+ * not at some later look. */
 static void a_refused_push(void) {
     talk_open(&one);
     uint64_t asked_ns = sim_now_ns;

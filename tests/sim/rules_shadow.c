@@ -11,7 +11,7 @@ static void all_are_copied(struct sim_plan *plan) {
     plan->shadow_percent = 100;
 }
 
-/* Those of the model that is copied, once they are answered and were no failures. */
+/* Requests of the model are copied once they are answered, unless they have failed. */
 static void copies(void) {
     talk_open(&one);
     for (uint32_t n = 1; n <= 3; n++) {

@@ -291,9 +291,9 @@ static void leave(struct lm_io *io, const struct lm_upstream_health *health) {
         lm_trunk_close(io, &links[l]);
 }
 
-/* Whoever is asked only while the model is ready may never ask again: after a pause an address that
- * has failed, and has a connection, counts as one that may answer. false: it is to be looked at
- * again. */
+/* Lets the model be ready again, after a pause, where an address that has failed has a connection:
+ * a client that asks only while the model is ready would never ask again. false: the pause is not
+ * over. */
 static bool forgive(struct lm_io *io, uint32_t upstream, uint32_t address) {
     const struct lm_upstream_health *health = health_of(io, upstream, address);
     if (health->failures == 0 || health->open == 0) return true;

@@ -107,8 +107,8 @@ static void keep(struct lm_response_cache *cache, const struct lm_request *reque
         lm_cache_write(&cursor, keeping->outputs[o].iov_base, bytes[o]);
 }
 
-/* Whoever has an answer from the cache has its outputs, and nobody reads the request: not its texts
- * either. */
+/* Whether the reply follows from the outputs alone: of a request that the cache answers nobody
+ * reads the texts. */
 static bool is_of_outputs(const struct lm_request *request) {
     return request->encoding != LM_ENCODING_TEXTS || !lm_texts_wish_repeats(&request->asked->texts);
 }
