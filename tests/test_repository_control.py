@@ -836,8 +836,10 @@ def test_folders_that_change(tmp_path: Path) -> None:
         }
     finally:
         room.control.close()
-    # A folder that goes between two looks may be tried once more.
-    assert [name for name, _path in loaded if name != "c"] == ["a", "b", "b"]
+    # b, of which a version is not whole, stays as it is; a, which goes while folders are read, may
+    # be tried once more: this loader opens no file.
+    again = [name for name, _path in loaded if name != "c"]
+    assert again in (["a", "b", "b"], ["a", "b", "b", "a"])
 
 
 def listing(*models: tuple[str, str]) -> str:
