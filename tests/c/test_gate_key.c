@@ -1,7 +1,10 @@
 /* test_gate_key.c: a request's key is found again in another table of keys than its own: by its
- * owner, whatever number it had, from the turn on in which the thread saw that table.
+ * owner, whatever number it had, from the turn on in which the thread saw that table. Each dialect
+ * asks so for what a connection keeps: a request may wait for a slot meanwhile.
  */
 #include "check.h"
+#include "dialects/http_access.h"
+#include "dialects/native.h"
 #include "flow/gate.h"
 #include "flow/reload.h"
 
@@ -26,8 +29,17 @@ static void look(uint64_t now_ns) {
     lm_io_look(io);
 }
 
+static void kept_by_a_connection(uint32_t key, uint64_t owner, uint64_t then_ns, uint32_t now) {
+    struct lm_connection native = {.in = {.started_ns = then_ns, .owner = owner}},
+                         http = {.in = {.started_ns = then_ns}};
+    native.in.native.key = http.in.call.key = key;
+    http.in.call.owner = owner;
+    CHECK(lm_native.key(io, &native) == now);
+    CHECK(lm_http_key(io, &http) == now);
+}
+
 int main(void) {
-    static struct lm_access first, second;
+    static struct lm_access first, second, none;
     static struct lm_node node;
     static struct lm_model_set models;
     static const struct lm_model model = {.index = 3};
@@ -50,11 +62,18 @@ int main(void) {
         CHECK(lm_gate_key(io, BEN, ben, then_ns) == LM_KEY_GONE);
         CHECK(lm_gate_key(io, CID, cid, then_ns) == 0);
         CHECK(lm_gate_key(io, LM_NO_KEY, 0, then_ns) == LM_NO_KEY);
+        kept_by_a_connection(ANN, ann, then_ns, 1);
+        kept_by_a_connection(BEN, ben, then_ns, LM_KEY_GONE);
     }
     look(300); /* the same table */
     CHECK(lm_gate_key(io, 1, 0, 201) == 1);
     CHECK(lm_gate_allows(io, LM_NO_KEY, &model) && lm_gate_allows(io, 1, &model));
     CHECK(!lm_gate_allows(io, LM_KEY_GONE, &model) && !lm_gate_allows(io, 2, &model));
+    put(&none, NULL, 0);
+    look(400); /* everybody may do everything */
+    CHECK(lm_gate_key(io, 1, ann, 201) == LM_NO_KEY);
+    kept_by_a_connection(1, ann, 201, LM_NO_KEY);
+    lm_keys_close(&none.keys);
     lm_keys_close(&first.keys);
     lm_keys_close(&second.keys);
     free(io);

@@ -138,7 +138,7 @@ static void what_a_table_takes_over(void) {
     lumen_model_config model = {.name = "m", .rate = 2, .burst = 10};
     struct lm_access *before, *after;
     CHECK(lm_access_open(&before, &config, NULL, start_ns) == 0);
-    CHECK(before->since_ns == start_ns && before->hosts.count == 1);
+    CHECK(before->hosts.count == 1);
     for (uint32_t m = 0; m < 2; m++)
         CHECK(lm_access_set_model(before, m, &model, NULL, start_ns) == 0);
     CHECK(lm_token_bucket_acquire(&before->bucket, 7, start_ns));
@@ -152,7 +152,7 @@ static void what_a_table_takes_over(void) {
         CHECK(lm_access_open(&after, &config, before, later_ns) == 0);
         for (uint32_t m = 0; m < 2; m++)
             CHECK(lm_access_set_model(after, m, &model, before, later_ns) == 0);
-        CHECK(after->since_ns == later_ns && after->hosts.count == 2);
+        CHECK(after->hosts.count == 2);
         CHECK(strcmp(after->hosts.names[0], hosts[0]) == 0 &&
               strcmp(after->hosts.names[1], hosts[1]) == 0);
         uint32_t left_all = cases[c].left, left_second = c == 0 ? 1 + 1 : cases[c].left;

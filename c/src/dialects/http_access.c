@@ -52,7 +52,7 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                         : lm_keys_find(&access->keys, token.at, token.bytes);
     if (call->key != LM_NO_KEY) {
         /* Now: a reload may put another table in force before the body is here. */
-        call->owner = lm_key_owner(access->keys.entries[call->key].name);
+        call->owner = lm_keys_owner(&access->keys, call->key);
         call->admin = lm_keys_is_admin(&access->keys, call->key);
         return true;
     }

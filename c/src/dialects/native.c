@@ -86,11 +86,18 @@ static void read_credential(const struct lm_io *io, struct lm_connection *connec
         call.key = lm_keys_find(&io->access->keys, token.at, token.bytes);
     }
     connection->in.native = call;
-    connection->in.keys_since_ns = io->access->since_ns;
+    connection->in.owner = lm_keys_owner(&io->access->keys, call.key);
+}
+
+/* The number that its key has now, as lm_gate_key says. */
+static uint32_t key_of(const struct lm_io *io, const struct lm_connection *connection) {
+    const struct lm_stream *in = &connection->in;
+    return lm_gate_key(io, in->native.key, in->owner, in->started_ns);
 }
 
 static bool is_authorised(const struct lm_io *io, const struct lm_connection *connection) {
-    return io->access->keys.count == 0 || connection->in.native.key != LM_NO_KEY;
+    const struct lm_keys *keys = &io->access->keys;
+    return keys->count == 0 || key_of(io, connection) < keys->count;
 }
 
 static void answer_describe(struct lm_io *io, struct lm_connection *connection,
@@ -193,7 +200,7 @@ static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
     /* Of a connection that asks without end; HTTP's ends behind its next answer. */
     if (io->draining)
         return lm_refuse(refusal, LM_STATUS_SHUTTING_DOWN, 0, "the server is shutting down");
-    return lm_gate_enter(io, demand.model, connection->in.native.key, refusal) &&
+    return lm_gate_enter(io, demand.model, key_of(io, connection), refusal) &&
            lm_gate_in_time(io, &demand, deadline_ns, refusal);
 }
 
@@ -266,19 +273,6 @@ static uint32_t shapes_to_read(const struct lm_io *io, const struct lm_connectio
                                                                                          : 0;
 }
 
-/* The shape block is whole. A key that an older table found means nothing in this one. */
-static void end_shapes(struct lm_io *io, struct lm_connection *connection,
-                       const struct lm_native_request *request) {
-    if (connection->in.keys_since_ns == io->access->since_ns) {
-        admit(io, connection);
-        return;
-    }
-    connection->in.native.key = LM_NO_KEY;
-    count_request(io);
-    refuse_header(io, connection, request, LM_STATUS_OVERLOADED,
-                  "the server's keys have changed since the request began: send it again");
-}
-
 /* Takes bytes of the shape block, which begins after `fixed` bytes, and admits the request at its
  * end. Returns the number of bytes taken: fewer than `count` where a word is refused. */
 static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
@@ -305,7 +299,7 @@ static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
         end = fixed + shapes_to_read(io, connection, request);
     }
     /* Beyond the end: a rank is more than the payload holds, which admission says. */
-    if (connection->in.header_used >= end) end_shapes(io, connection, request);
+    if (connection->in.header_used >= end) admit(io, connection);
     return taken;
 }
 
@@ -386,11 +380,6 @@ static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_
     lm_connection_end(io, connection);
 }
 
-static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
-    (void)io;
-    return connection->in.native.key;
-}
-
 static void complete_row(const struct lm_request *request, struct lm_trace_record *row) {
     (void)request;
     (void)row; /* the code is the status, which is there */
@@ -409,6 +398,6 @@ const struct lm_dialect lm_native = {
     .answer = answer_request,
     .compose_outputs = lm_native_compose_outputs,
     .compose_error = lm_native_compose_error,
-    .key = key,
+    .key = key_of,
     .complete_row = complete_row,
 };

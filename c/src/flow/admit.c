@@ -13,18 +13,6 @@ uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection
     return timeout_ns ? came_ns + timeout_ns : UINT64_MAX;
 }
 
-/* The table of keys may be another one than when the head came. */
-static uint32_t key_of(const struct lm_io *io, const struct lm_connection *connection) {
-    if (io->access->keys.count == 0) return LM_NO_KEY;
-    return lm_io_dialect(io, connection)->key(io, connection);
-}
-
-static uint64_t owner_of(const struct lm_io *io, uint32_t key) {
-    const struct lm_keys *keys = &io->access->keys;
-    if (key >= keys->count) return 0;
-    return lm_key_owner(keys->entries[key].name);
-}
-
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
                                   const struct lm_demand *demand, struct lm_slot *slot) {
     struct lm_request *request = &io->requests[slot->index];
@@ -54,8 +42,8 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->keeping.for_cache = request->keeping.is_hit = false;
     request->shadow = (struct lm_shadow_run){0};
     request->holds_shm = false;
-    request->key = key_of(io, connection);
-    request->owner = owner_of(io, request->key);
+    request->key = lm_io_dialect(io, connection)->key(io, connection);
+    request->owner = lm_keys_owner(&io->access->keys, request->key);
     request->owner_has_part = io->access->keys.count > 1;
     request->tokens = 0;
     request->tally = (struct lm_budget_tally){0};

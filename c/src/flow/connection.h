@@ -84,7 +84,7 @@ struct lm_stream {
     uint64_t started_ns;  /* when the header's first byte was seen */
     union {
         uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
-        uint64_t keys_since_ns; /* native, in a shape block: which table of keys found its key */
+        uint64_t owner;         /* native: of its key (lm_key_owner) */
     };
     union {
         struct {

@@ -18,9 +18,10 @@ static bool take_token(const struct lm_io *io, struct lm_token_bucket *bucket, c
 
 uint32_t lm_gate_key(const struct lm_io *io, uint32_t key, uint64_t owner, uint64_t then_ns) {
     const struct lm_keys *keys = &io->access->keys;
+    if (keys->count == 0) return LM_NO_KEY;
     if (key == LM_NO_KEY || then_ns > io->access_since_ns) return key;
     for (uint32_t k = 0; k < keys->count; k++) {
-        if (lm_key_owner(keys->entries[k].name) == owner) return k;
+        if (lm_keys_owner(keys, k) == owner) return k;
     }
     return LM_KEY_GONE;
 }

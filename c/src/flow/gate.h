@@ -12,7 +12,7 @@
 
 /* The number that a key has now which had `key` in the turn of `then_ns`: a reload since then may
  * have given that to another one. `owner` is lm_key_owner of its name. LM_NO_KEY stays;
- * LM_KEY_GONE: the key is not there any more. */
+ * LM_KEY_GONE: the key is not there any more; where there are none now, LM_NO_KEY. */
 uint32_t lm_gate_key(const struct lm_io *io, uint32_t key, uint64_t owner, uint64_t then_ns);
 /* The same of the key of a request. */
 uint32_t lm_gate_key_of(const struct lm_io *io, const struct lm_request *request);

@@ -71,7 +71,6 @@ int lm_access_open(struct lm_access **access_out, const lumen_config *config,
         return code;
     }
     lm_http_hosts_set(&access->hosts, config->hosts, config->host_count);
-    access->since_ns = now_ns;
     lm_token_bucket_init(&access->bucket, config->rate, config->burst, now_ns);
     if (before) {
         access->traffic = before->traffic;
@@ -100,7 +99,6 @@ int lm_access_copy(struct lm_access **access_out, const struct lm_access *before
     access->keys = keys;
     access->hosts = before->hosts;
     access->traffic = before->traffic;
-    access->since_ns = before->since_ns; /* its keys have the same numbers */
     copy_bucket(&access->bucket, &before->bucket);
     for (uint32_t k = 0; k < keys.count; k++) {
         copy_bucket(&keys.entries[k].bucket, &before->keys.entries[k].bucket);

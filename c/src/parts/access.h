@@ -19,7 +19,6 @@ struct lm_access {
     struct lm_keys keys;
     struct lm_http_hosts hosts;
     struct lm_traffic traffic;
-    uint64_t since_ns;         /* when it was made */
     uint64_t retired_at;       /* once it is replaced: the turn after which nobody uses it */
     struct lm_access *retired; /* the table that was replaced before it */
 };

@@ -299,3 +299,7 @@ uint64_t lm_key_owner(const char *name) {
     while (*name) hash = (hash ^ (uint8_t)*name++) * 0x100000001b3;
     return hash ? hash : 1;
 }
+
+uint64_t lm_keys_owner(const struct lm_keys *keys, uint32_t key) {
+    return key < keys->count ? lm_key_owner(keys->entries[key].name) : 0;
+}

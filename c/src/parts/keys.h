@@ -62,6 +62,8 @@ uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t b
 
 /* A word that stands for the name of a key, whatever number it has; never 0. */
 uint64_t lm_key_owner(const char *name);
+/* The same of the key of a number; 0: the table has no such key. */
+uint64_t lm_keys_owner(const struct lm_keys *keys, uint32_t key);
 
 /* Any thread; `key` is what lm_keys_find returned, and not LM_KEY_NONE. */
 bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model);
