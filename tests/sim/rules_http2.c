@@ -42,8 +42,9 @@ static void awaits(uint8_t type) {
         one.in_bytes -= all;
         memmove(one.in, one.in + all, one.in_bytes);
         const bool is_end = frame.type == LM_HTTP2_GOAWAY || frame.type == LM_HTTP2_RST_STREAM;
-        SIM_CHECK(!is_end || frame.type == type, "stream %u: a frame of type %u: %.*s",
-                  frame.stream, frame.type, (int)frame.bytes, (const char *)payload);
+        SIM_CHECK(!is_end || frame.type == type, "stream %u: a frame of type %u, error %u: %.*s",
+                  frame.stream, frame.type, lm_http2_get_u32(payload), (int)frame.bytes,
+                  (const char *)payload);
     } while (frame.type != type);
 }
 
@@ -128,10 +129,11 @@ static void two_in_flight(struct sim_plan *plan) {
     plan->in_flight_max = 2;
 }
 
-/* Sends the call of an inference of one row. */
-static void infer(uint32_t stream) {
-    uint8_t bytes[100];
-    struct lm_pb_writer writer = {.at = bytes + 5, .end = bytes + sizeof bytes};
+enum { MESSAGE_BYTES_MAX = 100 };
+
+/* The message of an inference of one row, with its prefix. Returns its length. */
+static uint32_t row(uint8_t bytes[MESSAGE_BYTES_MAX]) {
+    struct lm_pb_writer writer = {.at = bytes + 5, .end = bytes + MESSAGE_BYTES_MAX};
     lm_pb_put_bytes(&writer, 1, "tiny", 4);
     uint8_t *input = lm_pb_begin(&writer, 5);
     lm_pb_put_bytes(&writer, 1, "x", 1);
@@ -141,8 +143,53 @@ static void infer(uint32_t stream) {
     lm_pb_put_bytes(&writer, 7, "0123456789abcdef", 16);
     bytes[0] = 0;
     lm_http2_put_u32(bytes + 1, (uint32_t)(writer.at - bytes - 5));
+    return (uint32_t)(writer.at - bytes);
+}
+
+/* Sends the call of an inference of one row. */
+static void infer(uint32_t stream) {
+    uint8_t bytes[MESSAGE_BYTES_MAX];
+    const uint32_t count = row(bytes);
     call(stream, INFER, 0);
-    say(LM_HTTP2_DATA, LM_HTTP2_END_STREAM, stream, bytes, (uint32_t)(writer.at - bytes));
+    say(LM_HTTP2_DATA, LM_HTTP2_END_STREAM, stream, bytes, count);
+}
+
+static void one_waits(struct sim_plan *plan) {
+    plan->in_flight_max = 1;
+    plan->overload = LUMEN_OVERLOAD_WAIT;
+    plan->socket_bytes = 4096;
+}
+
+/* Calls that wait for a slot and are refused once they have one, while their client reads nothing:
+ * each hears of it, though their statuses together are more than can wait to be sent. */
+static void many_ends(void) {
+    enum { CALLS = 16, PAGE = 2 * CALLS + 1 };
+    static const char page[] = "\x82\x86\x84\x01\x09localhost"; /* GET / */
+    static struct talk two;
+    uint8_t bytes[MESSAGE_BYTES_MAX + 1];
+    const uint32_t count = row(bytes);
+    uint32_t ended = 0;
+    bytes[count] = 'x'; /* behind the one message */
+    runtime_takes_ns = 100 * SIM_MS;
+    talk_open(&two);
+    talk_asks(&two, &(struct ask){.id = 1});
+    greet();
+    for (uint32_t c = 0; c < CALLS; c++) {
+        call(2 * c + 1, INFER, 0);
+        say(LM_HTTP2_DATA, LM_HTTP2_END_STREAM, 2 * c + 1, bytes, count + 1);
+        pass(SIM_MS);
+    }
+    one.deaf = true;
+    say(LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM, PAGE, page, sizeof page - 1);
+    (void)talk_gets(&two, 1, LM_STATUS_OK);
+    pass(100 * SIM_MS);
+    one.deaf = false;
+    while (ended < CALLS) {
+        awaits(LM_HTTP2_HEADERS);
+        ended += frame.stream != PAGE;
+    }
+    talk_close(&one);
+    talk_close(&two);
 }
 
 /* A call that finds all busy hears when to come again: in milliseconds, as gRPC has it. */
@@ -257,6 +304,7 @@ const struct rule rules_of_http2[] = {
     {"calls that end", NULL, calls_end},
     {"a call that finds all busy", two_in_flight, busy},
     {"a connection that is idle", idle_soon, idle_behind_answers},
+    {"calls that end unread", one_waits, many_ends},
     {"the longest message of a call", NULL, longest_message},
     {"padding comes back", NULL, padding_comes_back},
     {"what a client cancels", NULL, resets},

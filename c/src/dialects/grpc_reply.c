@@ -15,9 +15,9 @@
 
 enum { RAW_OUTPUTS = 6 }; /* raw_output_contents */
 
-/* Of a status: all but its sentence; and all together where it waits among other frames. */
+/* Of a status: all but its sentence. */
 enum { PREFIX_BYTES_MAX = LM_GRPC_PREFIX_BYTES + 1 + LM_PB_VARINT_BYTES_MAX };
-enum { OTHER_FIELDS_BYTES = 160, STATUS_BYTES_MAX = 440 };
+enum { OTHER_FIELDS_BYTES = 160 };
 
 /* ---- a status ---- */
 
@@ -54,7 +54,7 @@ void lm_grpc_finish(struct lm_io *io, struct lm_connection *carrier, struct lm_h
                     enum lm_grpc_status status, const char *why) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     struct lm_connection *connection = lm_http2_connection(io, stream);
-    uint8_t block[STATUS_BYTES_MAX];
+    uint8_t block[LM_GRPC_STATUS_BYTES_MAX];
     stream->grpc.stage = LM_GRPC_OVER;
     if (stream->is_done) return;
     stream->is_done = true;

@@ -101,7 +101,6 @@ uint64_t lm_grpc_watch_ns(const struct lm_io *io) {
 /* ---- the end ---- */
 
 void lm_grpc_look(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream) {
-    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     struct lm_connection *connection = lm_http2_connection(io, stream);
     const struct lm_grpc_call *grpc = &stream->grpc;
     if (!connection || connection->ended || !is_idle(io, connection)) return;
@@ -113,11 +112,7 @@ void lm_grpc_look(struct lm_io *io, struct lm_connection *carrier, struct lm_htt
     const bool is_between =
         (grpc->stage == LM_GRPC_PREFIX && !grpc->used) || grpc->stage == LM_GRPC_OVER;
     if (grpc->is_watched || !stream->end_given || !is_between) return;
-    if (lm_http2_has_room(http2)) {
-        lm_grpc_finish(io, carrier, stream, LM_GRPC_OK, "");
-    } else if (!http2->sends) {
-        lm_connection_mark(io, carrier); /* what is said first makes room */
-    }
+    lm_grpc_finish(io, carrier, stream, LM_GRPC_OK, "");
 }
 
 void lm_grpc_forget(struct lm_io *io, struct lm_connection *carrier,

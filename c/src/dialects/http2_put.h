@@ -6,7 +6,8 @@
 
 #include "dialects/http2_state.h"
 
-/* Whether a few more frames of its own have room. */
+/* Whether a step may begin: a frame is taken, or a stream looked at. All that it says has room
+ * then, and so has how the connection ends. */
 bool lm_http2_has_room(const struct lm_http2_carrier *http2);
 void lm_http2_put(struct lm_http2_carrier *http2, uint8_t type, uint8_t flags, uint32_t stream,
                   const uint8_t *payload, uint32_t bytes);

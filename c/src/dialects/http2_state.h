@@ -12,7 +12,8 @@
 #include "wire/http2_reader.h"
 
 enum {
-    LM_HTTP2_CONTROL_BYTES = 1024,   /* frames that wait to be sent, but for those of replies */
+    LM_HTTP2_CONTROL_BYTES = 1280,   /* frames that wait to be sent, but for those of replies */
+    LM_GRPC_STATUS_BYTES_MAX = 440,  /* the fields of a status among them */
     LM_HTTP2_HEADS_BYTES = 2048,     /* headers of the frames that are being sent */
     LM_HTTP2_SHELVED_MAX = 64 << 20, /* bytes on the shelves of an I/O thread */
     LM_HTTP2_BATCH_FRAMES = 16,

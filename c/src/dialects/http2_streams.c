@@ -182,11 +182,9 @@ static void settle(struct lm_io *io, struct lm_connection *carrier,
     if (!connection || connection->ended) return;
     if (stream->has_ended && !stream->end_given && !stream->shelf)
         pass_end(io, carrier, stream);
-    else if (lm_http2_has_room(http2))
+    else
         lm_http2_credit_stream(http2, stream, bytes_left(stream),
                                bytes_placed(io, stream, connection));
-    else if (!http2->sends)
-        lm_connection_mark(io, carrier); /* what is said first makes room */
 }
 
 void lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
@@ -229,6 +227,14 @@ static bool is_being_sent(const struct lm_http2_carrier *http2, uint32_t place) 
     return false;
 }
 
+/* A step may begin; otherwise it may once what is said before has made room. */
+static bool has_room(struct lm_io *io, struct lm_connection *carrier) {
+    const struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    const bool is_there = lm_http2_has_room(http2);
+    if (!is_there && !http2->sends) lm_connection_mark(io, carrier);
+    return is_there;
+}
+
 /* Its entry in the table of connections is free. */
 static void close_stream(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream) {
@@ -236,10 +242,7 @@ static void close_stream(struct lm_io *io, struct lm_connection *carrier,
     const uint32_t place = (uint32_t)(stream - http2->busy->streams);
     /* An answer may come before the end of a body, which then need not be sent. */
     const bool is_cut = !carrier->ended && (!stream->is_done || !stream->has_ended);
-    if (is_cut && !lm_http2_has_room(http2)) {
-        if (!http2->sends) lm_connection_mark(io, carrier); /* what is said first makes room */
-        return;
-    }
+    if (is_cut && !has_room(io, carrier)) return;
     if (is_cut && stream->grpc.method)
         lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE,
                        "the server ends, or its client has been idle for too long");
@@ -263,8 +266,9 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
         if (!sends) close_stream(io, carrier, stream);
         return;
     }
-    settle(io, carrier, stream);
-    if (stream->grpc.method && !carrier->ended) lm_grpc_look(io, carrier, stream);
+    if (has_room(io, carrier)) settle(io, carrier, stream);
+    if (stream->grpc.method && !carrier->ended && has_room(io, carrier))
+        lm_grpc_look(io, carrier, stream);
     /* relaxed: this thread's own */
     const bool is_gone = lm_load_relaxed_u32(&connection->gone) || carrier->ended;
     if (carrier->ended && !lm_load_relaxed_u32(&connection->gone))

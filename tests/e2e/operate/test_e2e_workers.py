@@ -203,7 +203,7 @@ def refused(serve: Serve, tmp_path: Path, stacks: int, more: int) -> tuple[Reloa
     ("stacks", "more", "why"),
     [
         (0, 2 << 20, "The reload failed: RuntimeError: can't start new thread"),
-        (1, 6 << 20, "cannot start a thread"),
+        (1, 6 << 20, "cannot start a thread|no memory"),
         (2, 5 << 20, "no memory"),
     ],
     ids=["Python", "thread", "rest"],
@@ -212,9 +212,9 @@ def test_a_worker_that_cannot_come(
     serve: Serve, tmp_path: Path, stacks: int, more: int, why: str
 ) -> None:
     """Without memory for the thread that makes the change, for the worker's, or for what that
-    needs, nothing has changed."""
+    needs (which of these two, other threads of the server have a say in), nothing has changed."""
     one, said = refused(serve, tmp_path, stacks, more)
-    assert why in said
+    assert re.search(why, said)
     assert ("Reloaded: no setting has changed." in said) == (stacks > 0)
     assert factor(one.server, "same") == 7
     assert answered(one.server).get(1, 0) == 0
