@@ -42,6 +42,22 @@ static void a_whole_request_waits(void) {
            "wide.model_refused=2");
 }
 
+/* What waits is refused once the slots that it needs are closed, as those of an annex are when its
+ * model goes: nobody knows whether there will be such slots again. */
+static void slots_that_go(void) {
+    static const char json[] = "{\"inputs\": [{\"name\": \"x\", \"shape\": [1, 4], \"datatype\": "
+                               "\"FP32\", \"data\": [1, 2, 3, 4]}]}";
+    (void)only_place_taken();
+    struct lm_arena *arena = &sim_shared.ios[0].arena;
+    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3});
+    talk_requests(&three, "POST /v2/models/tiny/infer", "", json);
+    pass(SIM_MS);
+    for (uint32_t c = 1; c < arena->class_count; c++) arena->classes[c].closed = true;
+    talk_close(&one);
+    (void)talk_gets(&two, 2, LM_STATUS_TOO_LARGE);
+    talk_answered(&three, 413, "another model was unloaded");
+}
+
 /* A request without its body waits until its deadline, or as long as a body may take. */
 static void a_body_that_does_not_come(void) {
     uint64_t asked_ns = only_place_taken();
@@ -363,6 +379,7 @@ const struct rule rules_of_slot_wait[] = {
     {"what Runs keep", NULL, what_runs_keep},
     {"after an overload", shared_core, after_an_overload},
     {"a whole request waits for a slot", one_place, a_whole_request_waits},
+    {"slots that go", one_place, slots_that_go},
     {"a body that does not come", one_place, a_body_that_does_not_come},
     {"one after another", one_place, one_after_another},
     {"nobody overtakes", one_of_each, nobody_overtakes},

@@ -67,8 +67,7 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
             request->layout.inputs[input] = lm_slot_alloc(request->slot, asked->blob_bytes[b]);
             request->layout.string_bytes[input] = asked->blob_bytes[b];
         }
-        request->parts[b] =
-            (struct iovec){request->layout.inputs[asked->blob_inputs[b]], asked->blob_bytes[b]};
+        request->parts[b] = (struct iovec){request->layout.inputs[input], asked->blob_bytes[b]};
     }
     request->part_count = asked->blob_count;
 }
@@ -186,7 +185,6 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->wish.load = call->load;
     if (request->turn_wanted != LM_TURN_BOUND) request->turn_wanted = call->turn;
     request->is_timed = call->timeout_us > 0;
-    request->owner = call->owner;
     if (body->asked) lm_oip_request_copy(request->asked, body->asked);
     if (body->asked && body->asked->place_count > 0) {
         request->carrier = LM_CARRIER_SHM;
@@ -406,10 +404,12 @@ void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
     char unused[LM_TEXT_BYTES_MAX];
     size_t bytes = 0;
     lm_oip_request_hold(&asked, &lists);
-    if (block) {
+    if (block)
         body = body_of(model, &block->asked, block->bytes);
-    } else if (!call->chunked && call->json_bytes == 0) {
+    else if (!call->chunked && call->json_bytes == 0)
         ask_raw(model, call->content_bytes, &body, &asked, unused, sizeof unused);
-    }
-    if (slot_bytes(io, connection, &body, &bytes)) begin(io, connection, &body, bytes);
+    if (!slot_bytes(io, connection, &body, &bytes))
+        lm_slot_wait_outgrown(io, connection, bytes);
+    else
+        begin(io, connection, &body, bytes);
 }

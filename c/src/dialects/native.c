@@ -249,7 +249,10 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     size_t bytes = 0;
-    lm_native_slot_bytes(io, connection, &request, &bytes);
+    if (!lm_native_fits(io, connection, &request, &bytes)) { /* it did when it came */
+        lm_slot_wait_outgrown(io, connection, bytes);
+        return;
+    }
     struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (slot) {
         start_body(io, connection, &request, slot);

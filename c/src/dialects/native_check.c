@@ -10,14 +10,19 @@ static uint8_t encoding_of(const struct lm_io *io, const struct lm_native_reques
     return lm_encoding_for(lm_model_set_find(io->models, request->model), request->encoding);
 }
 
-bool lm_native_slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
-                          const struct lm_native_request *request, size_t *bytes_out) {
+static bool slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
+                       const struct lm_native_request *request, size_t *bytes_out) {
     const struct lm_model *model = lm_model_set_find(io->models, request->model);
     const struct lm_sizes sizes = lm_native_sizes(connection, request);
     uint8_t encoding = encoding_of(io, request);
     if (request->flags & LM_FLAG_REGION)
         return lm_region_slot_bytes(model, encoding, &sizes, bytes_out);
     return lm_encodings[encoding].slot_bytes(model, &sizes, request->payload_bytes, bytes_out);
+}
+
+bool lm_native_fits(const struct lm_io *io, const struct lm_connection *connection,
+                    const struct lm_native_request *request, size_t *bytes_out) {
+    return slot_bytes(io, connection, request, bytes_out) && lm_arena_fits(&io->arena, *bytes_out);
 }
 
 /* A request whose tensors are in the connection's region: its body says where. */
@@ -89,8 +94,7 @@ static enum lm_status check_sizes(const struct lm_io *io, const struct lm_connec
     }
     enum lm_status status = check_body(io, connection, request, before, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
-    if (!lm_native_slot_bytes(io, connection, request, &needed) ||
-        !lm_arena_fits(&io->arena, needed)) {
+    if (!lm_native_fits(io, connection, request, &needed)) {
         snprintf(why, why_bytes,
                  "the request needs %zu bytes, more than any slot has: send fewer or shorter rows, "
                  "or raise server.arena_bytes",

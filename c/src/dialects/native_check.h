@@ -23,8 +23,8 @@ static inline uint32_t lm_native_shape_bytes(const struct lm_connection *connect
 enum lm_status lm_native_check(const struct lm_io *io, const struct lm_connection *connection,
                                const struct lm_native_request *request, char *why,
                                size_t why_bytes);
-/* The slot that a request needs, of a model that there is; false when it overflows. */
-bool lm_native_slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
-                          const struct lm_native_request *request, size_t *bytes_out);
+/* The slot that a request needs, of a model that there is; false: no slot has so much. */
+bool lm_native_fits(const struct lm_io *io, const struct lm_connection *connection,
+                    const struct lm_native_request *request, size_t *bytes_out);
 
 #endif

@@ -2,6 +2,7 @@
 #include "flow/slot_wait.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "flow/refusal.h"
@@ -35,6 +36,14 @@ void lm_slot_wait_turn_away(struct lm_io *io, struct lm_connection *connection,
     connection->in.started_ns = io->now_ns; /* of the rest, which is read from here on */
     lm_io_dialect(io, connection)->refuse(io, connection, &refusal);
     lm_connection_mark(io, connection);
+}
+
+void lm_slot_wait_outgrown(struct lm_io *io, struct lm_connection *connection, size_t bytes) {
+    char why[LM_TEXT_BYTES_MAX];
+    snprintf(why, sizeof why,
+             "the request needs %zu bytes, more than any slot has since another model was unloaded",
+             bytes);
+    lm_slot_wait_turn_away(io, connection, LM_STATUS_TOO_LARGE, why);
 }
 
 static bool too_many_wait(const struct lm_io *io) {

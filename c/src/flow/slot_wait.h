@@ -30,5 +30,7 @@ void lm_slot_wait_expire(struct lm_io *io, struct lm_connection *connection);
 /* Refuses a request that waits. */
 void lm_slot_wait_turn_away(struct lm_io *io, struct lm_connection *connection,
                             enum lm_status status, const char *why);
+/* The same where no slot that is left has so many bytes: they went with a model (annex.h). */
+void lm_slot_wait_outgrown(struct lm_io *io, struct lm_connection *connection, size_t bytes);
 
 #endif
