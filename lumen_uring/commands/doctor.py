@@ -15,6 +15,8 @@ from lumen_uring.errors import EngineError
 from lumen_uring.options import Subparsers, model_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lumen_uring.loading.inspection import Found
     from lumen_uring.settings.schema import Config
 
@@ -111,20 +113,20 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _look(arguments: argparse.Namespace) -> dict[str, Found | EngineError]:
     """The models that are named, as `lumen inspect` sees them."""
-    from lumen_uring.loading.inspection import look_at
+    from lumen_uring.loading.inspection import WITH_REFUSED, look_at
 
     if not arguments.models and arguments.config is None:
         return {}
-    return look_at(_settings(arguments))
+    return look_at(_settings(arguments, [WITH_REFUSED]))
 
 
-def _settings(arguments: argparse.Namespace) -> Config:
+def _settings(arguments: argparse.Namespace, overrides: Sequence[str] = ()) -> Config:
     """Those of a server with the models that are named."""
     from lumen_uring.config import load
 
     folders = [path for path in arguments.models if os.path.isdir(path)]
     named = [model_option(path) for path in arguments.models if path not in folders]
-    return load(arguments.config, [], named, os.environ, folders)
+    return load(arguments.config, overrides, named, os.environ, folders)
 
 
 def _document(name: str, found: Found | EngineError) -> dict[str, Any]:

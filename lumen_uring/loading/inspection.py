@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.options import model_option
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from lumen_uring.ring.engine import Engine
     from lumen_uring.settings.models import ModelConfig
     from lumen_uring.settings.schema import Config
+
+# An override: what cannot be served is shown beside what can.
+WITH_REFUSED: Final = "repository.strict_readiness=false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def look(path: str, overrides: Sequence[str]) -> Found:
 
 
 def settings_of(path: str, overrides: Sequence[str]) -> Config:
-    """The settings of a server with what a path names.
+    """The settings of a server with what a path names; of a folder, also what cannot be served.
 
     Args:
         path: of a model's file, builtin:NAME, or a folder of models.
@@ -77,7 +80,7 @@ def settings_of(path: str, overrides: Sequence[str]) -> Config:
     from lumen_uring.config import load
 
     if os.path.isdir(path):
-        return load(None, overrides, (), os.environ, [path])
+        return load(None, [WITH_REFUSED, *overrides], (), os.environ, [path])
     return load(None, overrides, [model_option(path)], os.environ)
 
 
@@ -88,7 +91,8 @@ def look_at(config: Config) -> dict[str, Found | EngineError]:
         config: of the server.
 
     Returns:
-        For each model's name what was found, or why it cannot be served. All share the slots.
+        For each model's name what was found, or why it cannot be served, which the settings may
+        say already. All share the slots.
 
     Raises:
         ConfigError: a file is not there.
@@ -113,7 +117,9 @@ def look_at(config: Config) -> dict[str, Found | EngineError]:
             told.append(stored)
     # Notes on the machine are for `lumen doctor`.
     notes = [note for note in info.notes if note.startswith("model ")]
-    found: dict[str, Found | EngineError] = {}
+    found: dict[str, Found | EngineError] = {
+        one.name: EngineError(one.reason) for one in config.broken
+    }
     for name, told in said.items():
         if isinstance(told, EngineError):
             found[name] = told

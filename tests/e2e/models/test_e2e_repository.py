@@ -122,6 +122,20 @@ def test_a_repository_is_inspected(cache: Path, tmp_path: Path) -> None:
     assert "model echo: can be served" in run(["doctor", str(folder)], cache).stdout
 
 
+def test_a_model_whose_files_are_refused_is_shown_beside_the_others(
+    cache: Path, tmp_path: Path
+) -> None:
+    folder = repository(tmp_path, "TYPE_FP32")
+    (folder / "other/1").mkdir(parents=True)
+    (folder / "other/1/model.onnx").touch()
+    (folder / "other/config.pbtxt").write_text('platform: "pytorch_libtorch"')
+    for command in "inspect", "doctor":
+        shown = run([command, str(folder)], cache)
+        assert shown.returncode == 1, command
+        assert "model echo: can be served" in shown.stdout, command
+        assert "other/config.pbtxt:1 platform: expected" in shown.stdout, command
+
+
 def test_a_configuration_that_contradicts_its_graph(cache: Path, tmp_path: Path) -> None:
     folder = repository(tmp_path, "TYPE_INT64")
     says = f"{folder}/double/config.pbtxt:1 input 'x': expected FP32 as in the graph, found INT64"
