@@ -94,5 +94,8 @@ class Keeper:
             {"kind": kind, "name": name, "counts": words} for (kind, name), words in counts.items()
         ]
         text = json.dumps({"version": _VERSION, "budgets": rows})
-        files.put(text.encode(), Path(self._path))
+        try:
+            files.put(text.encode(), Path(self._path))
+        except OSError as error:  # of a file beside it, which has another name each time
+            raise OSError(error.errno, error.strerror, self._path) from error
         self._kept = counts

@@ -39,7 +39,7 @@ def find(config: Config) -> tuple[Files, Problems]:
 
 
 def check_written(config: Config) -> None:
-    """Checks that what the settings name can be written: the logs, the telemetry, the socket.
+    """Checks that what the settings name can be written: logs, telemetry, budgets, the socket.
 
     Args:
         config: checked settings.
@@ -60,10 +60,11 @@ def _not_to_be_written(config: Config) -> list[str]:
         ("log.path", config.log.path),
         ("log.access_path", config.log.access_path),
         ("engine.telemetry_csv_path", config.engine.telemetry_csv_path),
+        ("budgets.path", config.budgets.path),
     )
     wrong = []
     for setting, path in files:
-        why = None if path is None else _why_not(Path(path))
+        why = None if path is None else _why_not(Path(path), setting == "budgets.path")
         if why:
             wrong.append(f"{setting}: expected a file that can be written, found {path}: {why}.")
     socket = config.server.unix_socket
@@ -80,11 +81,12 @@ def _not_to_be_written(config: Config) -> list[str]:
     return wrong
 
 
-def _why_not(path: Path) -> str | None:
-    """The reason why a file cannot be opened for writing, or made; None: it seems that it can."""
+def _why_not(path: Path, is_replaced: bool) -> str | None:
+    """The reason why a file cannot be opened for writing, made or, by a new one, replaced; None: it
+    seems that it can."""
     if path.is_dir():
         return "it is a folder"
-    if path.exists():
+    if path.exists() and not is_replaced:
         return None if os.access(path, os.W_OK) else "this user may not write it"
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"

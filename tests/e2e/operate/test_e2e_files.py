@@ -75,6 +75,7 @@ def test_what_cannot_be_written_is_told_at_once(
         "log.path": f"{none}/log",
         "log.access_path": tmp_path,
         "engine.telemetry_csv_path": f"{none}/t.csv",
+        "budgets.path": f"{none}/budgets.json",
         "server.unix_socket": f"{none}/lumen.sock",
         "models": f"[{{name: m, path: {none}/m.onnx}}]",
     }
@@ -85,6 +86,7 @@ def test_what_cannot_be_written_is_told_at_once(
         f"log.path: expected a file that can be written, found {none}/log: there is no folder",
         f"log.access_path: expected a file that can be written, found {tmp_path}: it is a folder",
         f"engine.telemetry_csv_path: expected a file that can be written, found {none}/t.csv",
+        f"budgets.path: expected a file that can be written, found {none}/budgets.json: there is",
         f"server.unix_socket: expected a folder for {none}/lumen.sock, found none",
         f"{none}/m.onnx does not exist",
     ):
