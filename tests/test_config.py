@@ -123,7 +123,7 @@ extra: 1
         f"{file}:10 engine.queue_capacity: expected a power of two, 2..32768, found 1000",
         f"{file}:11 engine.thread_count: expected auto or a whole number, 1..64, found '2'",
         f"{file}:13 models.0.name: expected 1 to 255 letters, digits, '_', '.' or '-'; and "
-        "':' with a version, 1 to 999999999, beside other versions of that name, found 'a b'",
+        "':' with a version, 1 to 4294967294, beside other versions of that name, found 'a b'",
         f"{file}:15 models.0.mean: expected a number or a list of three, found a list of 2",
         f"{file}:18 models.2.path: expected a file's path, or builtin:NAME, found nothing",
         f"{file}:18 models.2.name: expected a name of its own, found 'twin', "

@@ -20,6 +20,7 @@ from lumen_uring.repository.text_format import TextFormatError, parse
 from lumen_uring.repository.tree import Problems, from_json
 from lumen_uring.settings.origin import Declared, Origin
 from lumen_uring.settings.schema import Config
+from lumen_uring.settings.types import VERSION_MAX
 from lumen_uring.settings.without import CURE
 
 
@@ -103,17 +104,17 @@ def test_a_link_gives_its_name(
         assert set(served(loaded(tmp_path / "tree"))) == {"aaa111", "bbb222", "mine"}
 
 
-def test_a_version_or_a_name_that_cannot_be_served_beside_others(tmp_path: Path) -> None:
-    """The message says which of the two it is."""
-    for version in (1, 1_000_000_000):
-        place(tmp_path / f"a/m/{version}/model.onnx")
-    config = place(tmp_path / "a/m/config.pbtxt", "version_policy { all {} }")
-    (line,) = problems(tmp_path / "a")
-    assert line.endswith(
-        ": expected versions of 1 to 999999999 where several are served, found 1000000000"
-    )
-    config.write_text("version_policy { latest { num_versions: 1 } }")
-    assert list(served(loaded(tmp_path / "a"))) == ["m"]
+def test_versions_by_the_second(tmp_path: Path) -> None:
+    """As exporters number them; beside others too."""
+    for version in (1, 1_764_528_000, VERSION_MAX):
+        place(tmp_path / f"m/{version}/model.onnx")
+    place(tmp_path / "m/config.pbtxt", "version_policy { all {} }")
+    assert list(served(loaded(tmp_path))) == ["m:1", "m:1764528000", f"m:{VERSION_MAX}"]
+    place(tmp_path / f"m/{VERSION_MAX + 1}/model.onnx")
+    assert list(served(loaded(tmp_path)))[-1] == f"m:{VERSION_MAX}"
+
+
+def test_a_name_that_cannot_be_served_beside_others(tmp_path: Path) -> None:
     long = "n" * 254
     for version in (1, 2):
         place(tmp_path / f"b/{long}/{version}/model.onnx")

@@ -20,12 +20,13 @@ from typing import Final
 
 from lumen_uring.control.long_texts import LongText
 from lumen_uring.errors import ConfigError, no_means
+from lumen_uring.settings.types import VERSION_PATTERN
 
 PREFIX: Final = "file:"
 FILES_MAX: Final = 64
 # VERSION/FILE, a file of labels, or what config.pbtxt keeps in folders of its own.
 _NAME: Final = re.compile(
-    r"(?:(?:[1-9][0-9]{0,8}|warmup|initial_state)/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
+    rf"(?:(?:{VERSION_PATTERN}|warmup|initial_state)/)?[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}"
 )
 # The mark that weights lie in another file (onnx.proto, TensorProto.external_data, an entry whose
 # key is "location"), in any form that a reader of protobuf takes; and in the one that writers give

@@ -26,7 +26,7 @@ from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.origin import Origin
 from lumen_uring.settings.schema import Config
-from lumen_uring.settings.types import MODELS_MAX, NAME_BYTES_MAX, NAME_PATTERN, VERSION_MAX
+from lumen_uring.settings.types import MODELS_MAX, NAME_BYTES_MAX, NAME_PATTERN
 from lumen_uring.settings.without import CURE, starts_without, without
 
 _BUILTIN: Final = "builtin:"
@@ -355,16 +355,12 @@ def with_versions(ensemble: EnsembleConfig, models: Sequence[ModelConfig]) -> En
     return ensemble.model_copy(update={"steps": tuple(steps)})
 
 
-def _what_failed(
-    name: str, version: int, values: dict[str, Any], error: ValidationError
-) -> tuple[str, str]:
+def _what_failed(name: str, values: dict[str, Any], error: ValidationError) -> tuple[str, str]:
     """What was expected of the first setting that is wrong, and what was found."""
     loc = error.errors()[0]["loc"]
     if loc[0] != "name":
         expected = complaints.expected(complaints.field_path(("models", 0, *loc)))
         return f"{loc[0]}: {expected}", complaints.found(values.get(str(loc[0])))
-    if version > VERSION_MAX and values["name"] != name:
-        return f"versions of 1 to {VERSION_MAX} where several are served", str(version)
     if re.fullmatch(NAME_PATTERN, name):
         expected = f"at most {NAME_BYTES_MAX} characters with the version, where several are served"
         return expected, repr(values["name"])
@@ -383,7 +379,7 @@ def _entries(found: FoundModel, problems: Problems) -> list[ModelConfig]:
         try:
             entry = ModelConfig.model_validate(values)
         except ValidationError as error:
-            problems.add(found.where, *_what_failed(found.name, version, values, error))
+            problems.add(found.where, *_what_failed(found.name, values, error))
             return []
         origin = Origin(
             found.where,

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from lumen_uring.errors import is_scarce
-from lumen_uring.repository.model_config import VERSION_MAX, Asked
+from lumen_uring.repository.model_config import Asked
 from lumen_uring.repository.tree import Node, Problems, from_json
 from lumen_uring.settings import text_files
+from lumen_uring.settings.types import VERSION_MAX, VERSION_PATTERN
 
 MODEL_FILE: Final = "model.onnx"
 LOST_FOUND: Final = "lost+found"  # mkfs makes it at the root of a volume; only root may enter it
 _ENDINGS: Final = (".onnx", ".ort")
 _TEXT_BYTES_MAX: Final = 1 << 20
-_VERSION: Final = re.compile(r"[1-9][0-9]{0,9}")
 # Folders beside the versions that are none and need no remark.
 _OTHERS: Final = ("configs", "initial_state", "warmup")
 _SHOWN_MAX: Final = 5
@@ -194,7 +194,7 @@ def is_version(name: str) -> bool:
     >>> is_version("12"), is_version("01"), is_version("x"), is_version("99999999999")
     (True, False, False, False)
     """
-    return _VERSION.fullmatch(name) is not None and int(name) <= VERSION_MAX
+    return re.fullmatch(VERSION_PATTERN, name) is not None and int(name) <= VERSION_MAX
 
 
 def is_model(path: Path) -> bool:

@@ -18,9 +18,8 @@ from lumen_uring.repository.scheduling import inputs_of, steps_of
 from lumen_uring.repository.sequence_batching import read_sequences
 from lumen_uring.repository.tree import Node, Problems, Value, said
 from lumen_uring.settings.origin import FORMATS, Declared
-from lumen_uring.settings.types import U32_MAX
+from lumen_uring.settings.types import U32_MAX, VERSION_MAX
 
-VERSION_MAX: Final = U32_MAX
 VERSIONS_MAX: Final = 64  # of one model that a policy may keep
 _WARMUP_RUNS_MAX: Final = 10_000
 _TYPES: Final = (

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from lumen_uring.settings.types import VERSION_MAX, Section
+from lumen_uring.settings.types import VERSION_MAX, VERSION_PATTERN, Section
 
 TRAFFIC_MAX: Final = 64  # LUMEN_TRAFFIC_MAX
 VERSIONS_MAX: Final = 16  # LUMEN_TRAFFIC_VERSIONS_MAX
@@ -25,7 +25,7 @@ _Version = Annotated[int, Field(ge=1, le=VERSION_MAX)]
 
 def _as_version(value: object) -> object:
     """The keys of a mapping are texts, as yaml_text.py reads them."""
-    is_number = isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,8}", value)
+    is_number = isinstance(value, str) and re.fullmatch(VERSION_PATTERN, value)
     return int(str(value)) if is_number else value
 
 

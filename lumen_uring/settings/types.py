@@ -23,13 +23,16 @@ BATCH_DELAY_US_MAX: Final = U32_MAX - 1  # of a model; U32_MAX is the engine's
 DIM_MAX: Final = 2**31 - 1
 DIM_NAME_BYTES_MAX: Final = 255  # LM_TENSOR_NAME_BYTES_MAX, without its terminator
 NAME_BYTES_MAX: Final = 255  # LM_NAME_BYTES_MAX, without its terminator
-VERSION_MAX: Final = 999_999_999  # of a name with a version
+VERSION_MAX: Final = U32_MAX - 1  # below LM_HTTP_VERSION_ANY; exporters number by the second
 NAME_PATTERN: Final = rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}"
+VERSION_PATTERN: Final = r"[1-9][0-9]{0,9}"  # at most VERSION_MAX
 # Of a model beside other versions of it: NAME:VERSION.
-VERSIONED_PATTERN: Final = rf"(?=.{{1,{NAME_BYTES_MAX}}}$)[A-Za-z0-9_.-]+(:[1-9][0-9]{{0,8}})?"
+VERSIONED_PATTERN: Final = (
+    rf"(?=.{{1,{NAME_BYTES_MAX}}}$)[A-Za-z0-9_.-]+(:(?P<version>{VERSION_PATTERN}))?"
+)
 NAME_EXPECTED: Final = (
     f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'; and ':' with a version, 1 to "
-    "999999999, beside other versions of that name"
+    f"{VERSION_MAX}, beside other versions of that name"
 )
 _RATE_MAX: Final = 1e9
 _FILE_NAME_BYTES_MAX: Final = 255  # NAME_MAX of limits.h
@@ -68,7 +71,8 @@ def as_mode(value: object) -> object:
 
 def versioned(value: str) -> str:
     """The name of a model, which may have a version."""
-    if not re.fullmatch(VERSIONED_PATTERN, value):
+    found = re.fullmatch(VERSIONED_PATTERN, value)
+    if found is None or int(found["version"] or 1) > VERSION_MAX:
         raise ValueError(f"expected {NAME_EXPECTED}")
     return value
 
