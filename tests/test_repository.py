@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,19 @@ def test_a_list_of_openvinos(tmp_path: Path) -> None:
     )
     place(tmp_path / "r/2/mapping_config.json", "{}")
     assert "Lumen renames no tensors" in problems(path)[0]
+
+
+def test_what_is_no_list_of_openvinos(tmp_path: Path) -> None:
+    """One that is cut short is said to be no JSON; what others call so is theirs."""
+    file = place(tmp_path / "r/2/model.onnx")
+    path = place(tmp_path / "config.json", '{"model_config_list": [')
+    assert "config.json" in problems(tmp_path)[0]
+    for text in ("{", '{"model_type": "bert"}', "[]"):
+        path.write_text(text)
+        assert served(loaded(tmp_path)) == {"r": str(file)}
+    path.unlink()
+    os.mkfifo(path)  # nobody writes into it
+    assert served(loaded(tmp_path)) == {"r": str(file)}
 
 
 # ---- what is refused ----

@@ -38,13 +38,17 @@ _REFUSED: Final = {
 
 
 def is_list(path: Path) -> bool:
-    """Whether a file is such a list: many programs have a config.json."""
+    """Whether a file is such a list: many programs have a config.json. One that is no JSON is meant
+    as a list where it has the list's name."""
     try:
-        if path.stat().st_size > _BYTES_MAX:
+        if not path.is_file() or path.stat().st_size > _BYTES_MAX:
             return False
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        raw = path.read_bytes()
+        data = json.loads(raw)
+    except OSError:
         return False
+    except (ValueError, RecursionError):
+        return f'"{_LIST}"'.encode() in raw
     return isinstance(data, dict) and _LIST in data
 
 
