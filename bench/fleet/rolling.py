@@ -34,14 +34,27 @@ _SHAPE: Final = (1, 1, 8, 8)
 class Crowd:
     """Clients that ask for ever.
 
+    Args:
+        port: of the balancer.
+        grpc: they speak gRPC.
+        clients: how many.
+        host: of the balancer.
+        pause_s: of each, behind an answer.
+
     Attributes:
         answered: requests so far.
         lost: the others, by what went wrong.
     """
 
     def __init__(
-        self, port: int, grpc: bool, clients: int = _CLIENTS, host: str = "127.0.0.1"
+        self,
+        port: int,
+        grpc: bool,
+        clients: int = _CLIENTS,
+        host: str = "127.0.0.1",
+        pause_s: float = 0,
     ) -> None:
+        self._pause_s = pause_s
         self.answered = 0
         self.lost: Counter[str] = Counter()
         self._host, self._port = host, port
@@ -62,7 +75,7 @@ class Crowd:
 
     def _run(self, connect: Callable[[], Callable[[], Any]]) -> None:
         ask = None
-        while not self._ends.is_set():
+        while not self._ends.wait(self._pause_s):
             try:
                 ask = ask or connect()
                 said = ask()
@@ -106,9 +119,9 @@ class Crowd:
 
 
 @contextmanager
-def crowd(port: int, grpc: bool) -> Iterator[Crowd]:
+def crowd(port: int, grpc: bool, pause_s: float) -> Iterator[Crowd]:
     """Clients of a balancer, while its servers restart."""
-    clients = Crowd(port, grpc)
+    clients = Crowd(port, grpc, pause_s=pause_s)
     try:
         yield clients
     finally:
@@ -116,7 +129,7 @@ def crowd(port: int, grpc: bool) -> Iterator[Crowd]:
 
 
 def restart_all(
-    folder: Path, policy: str, grpc: bool, rounds: int, servers: int = 3
+    folder: Path, policy: str, grpc: bool, rounds: int, servers: int = 3, pause_s: float = 0
 ) -> Iterator[Crowd]:
     """Restarts servers one after the other; yields what is known after each, and at the end.
 
@@ -126,12 +139,13 @@ def restart_all(
         grpc: clients speak gRPC.
         rounds: how often each is restarted.
         servers: how many, at most those of deploy/.
+        pause_s: of each client, behind an answer.
     """
     settings = (f"server.unready_seconds={_UNREADY_S}",)
     with (
         fleet(folder, [DIGITS] * servers, settings) as nodes,
         balancer(folder, policy, nodes) as port,
-        crowd(port, grpc) as clients,
+        crowd(port, grpc, pause_s) as clients,
     ):
         for _ in range(rounds):
             for node in nodes:

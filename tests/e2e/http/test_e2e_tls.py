@@ -272,6 +272,7 @@ def shown(port: int, files: tls.Files, name: str) -> list[str]:
         return sorted(str(value) for _kind, value in names)
 
 
+@pytest.mark.once
 def test_hosts_have_their_certificates(serve: Serve, tmp_path: Path) -> None:
     """By what the certificates say, and by `hosts`; the first is for all others."""
     files = tls.make(tmp_path / "pki", "first.example.org", "localhost")
@@ -294,6 +295,7 @@ def test_hosts_have_their_certificates(serve: Serve, tmp_path: Path) -> None:
     assert shown(port, files, "third.example.org") == first
 
 
+@pytest.mark.once
 def test_tickets(serve: Serve, files: tls.Files, tmp_path: Path) -> None:
     """Who comes back has a shorter handshake, until the certificates are read again."""
     server = serve({"server": {"tls": files.settings()}, "models": models(tmp_path)})
@@ -411,6 +413,7 @@ def test_certificates_are_exchanged_under_load(
     assert seen == {"v0.test", "v1.test", "v2.test"}
 
 
+@pytest.mark.once
 def test_clients_are_known_by_their_certificates(
     serve: Serve, files: tls.Files, tmp_path: Path
 ) -> None:
@@ -463,6 +466,7 @@ def test_clients_are_known_by_their_certificates(
     )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("offered", "chosen"),
     [
@@ -600,6 +604,7 @@ def test_a_cut_connection_is_a_client_that_left(
     eventually(lambda: server.figures().io["requests_gone"] > before, "its end")
 
 
+@pytest.mark.once
 def test_commands(server: Server, port: int, files: tls.Files, cache: Path) -> None:
     """`lumen health` asks whether it lives; `lumen predict` trusts what the system trusts."""
     assert (

@@ -47,7 +47,7 @@ def asked_all_the_time(port: int, name: str, may_be: set[int]) -> Iterator[None]
 
     def client() -> None:
         with Http(port) as http:
-            while not stop.is_set():
+            while not stop.wait(0.002):
                 answer = http.query(web.infer(name, {"x": X}))
                 if answer.code != 200:
                     wrong.append(answer)

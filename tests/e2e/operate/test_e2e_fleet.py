@@ -191,6 +191,6 @@ def test_the_other_code_of_overload(serve: Serve, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("policy", "is_grpc"), [("agent", False), ("orca", True)])
 def test_a_rolling_restart_loses_nothing(tmp_path: Path, policy: str, is_grpc: bool) -> None:
     needs.program("haproxy" if policy == "agent" else "envoy")
-    for clients in restart_all(tmp_path, policy, is_grpc, rounds=1, servers=2):
+    for clients in restart_all(tmp_path, policy, is_grpc, rounds=1, servers=2, pause_s=0.01):
         assert not clients.lost
     assert clients.answered > 100

@@ -18,6 +18,8 @@ from harness import Server, eventually
 from operating import Manager, Reloaded, free_port, key, records
 from test_e2e_life import DIGITS, settings
 
+pytestmark = pytest.mark.once  # tables are exchanged in the same way on both backends
+
 
 def asked(server: Server, token: str | None, host: str = "localhost") -> int:
     """The status of an inference over HTTP."""
@@ -48,7 +50,6 @@ def page_for(port: int, host: str) -> int:
         return to.getresponse().status
 
 
-@pytest.mark.once
 def test_keys_hosts_and_rates_are_reloaded(serve: Serve, tmp_path: Path) -> None:
     pages = free_port()
 
@@ -103,7 +104,6 @@ def test_a_request_in_flight_keeps_what_it_had(serve: Serve, tmp_path: Path) -> 
         assert connection.ask(frame).status == wire.UNAUTHORISED
 
 
-@pytest.mark.once
 def test_what_needs_a_restart_stays(serve: Serve, tmp_path: Path) -> None:
     one = Reloaded(serve, tmp_path, settings(tmp_path))
     other = settings(tmp_path, port=1, arena_bytes="17MiB", drain_seconds=7, hosts=["a.example"])
@@ -164,7 +164,6 @@ def test_workers_queue_and_allocator_change(serve: Serve, tmp_path: Path) -> Non
     assert {(queue, allocator) for queue, allocator in rows} >= set(modes)
 
 
-@pytest.mark.once
 def test_a_bad_file_changes_nothing(serve: Serve, tmp_path: Path) -> None:
     one = Reloaded(serve, tmp_path, settings(tmp_path, keys=[key("ada")]))
     said = one.reload(settings(tmp_path, keys=[key("bob")], rate="much"))
@@ -178,7 +177,6 @@ def test_a_bad_file_changes_nothing(serve: Serve, tmp_path: Path) -> None:
     assert asked(one.server, "ada") == 200
 
 
-@pytest.mark.once
 def test_the_log_is_reloaded(serve: Serve, tmp_path: Path) -> None:
     one = Reloaded(serve, tmp_path, settings(tmp_path))
     log = tmp_path / "a.log"
@@ -193,7 +191,6 @@ def test_the_log_is_reloaded(serve: Serve, tmp_path: Path) -> None:
     one.server.idle_fds = 0  # the log is one more than at the start
 
 
-@pytest.mark.once
 def test_a_manager_is_told_of_a_reload(serve: Serve, tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
     server = serve(DIGITS, extra_environment={"NOTIFY_SOCKET": str(tmp_path / "notify")})
