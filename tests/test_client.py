@@ -12,7 +12,7 @@ import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
 from PIL import Image
 
-from lumen_uring import Client
+from lumen_uring import AsyncClient, Client
 from lumen_uring.errors import (
     BadRequest,
     DeadlinePassed,
@@ -303,3 +303,12 @@ def test_each_status_has_its_error_and_the_connection_lives_on(status: int) -> N
         assert caught.value.status == status
         assert client.infer("sum", {"x": X}).rows == 2
         assert peer.connections == 1
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), 1e10])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_timeout_that_no_socket_takes(
+    kind: type[Client] | type[AsyncClient], timeout_s: float
+) -> None:
+    with pytest.raises(ValueError, match="timeout_s: expected seconds above 0, at most 1e9"):
+        kind(timeout_s=timeout_s)

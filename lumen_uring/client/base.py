@@ -19,6 +19,7 @@ from lumen_uring.protocol.convert import Array
 from lumen_uring.protocol.native import ReplyHeader
 
 CLOSED: Final = "The client was closed."
+_TIMEOUT_MAX_S: Final = 1e9  # what a socket takes
 
 
 class ClientBase:
@@ -29,7 +30,8 @@ class ClientBase:
     Args:
         host: name or address of the server, or unix:PATH of its unix socket.
         port: its port, 1..65535; a unix socket has none.
-        timeout_s: the longest that one call may take, with connecting; seconds, above 0.
+        timeout_s: the longest that one call may take, with connecting; seconds, above 0, at most
+            1e9, which is 31 years.
         max_reply_bytes: the client refuses a reply that claims more; bytes.
         token: of this client's key, where the server has keys; at most 32 characters.
         shared_memory: tensors of numbers go through memory that client and server share, and
@@ -55,8 +57,8 @@ class ClientBase:
     ) -> None:
         if not 0 < port <= 65535:
             raise ValueError(f"port: expected 1..65535, found {port}")
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: expected seconds above 0, found {timeout_s}")
+        if not 0 < timeout_s <= _TIMEOUT_MAX_S:
+            raise ValueError(f"timeout_s: expected seconds above 0, at most 1e9, found {timeout_s}")
         if shared_memory and unix_path(host) is None:
             raise ValueError(f"shared_memory: expected a host unix:PATH, found {host!r}")
         self._tls = context_of(tls, host)
