@@ -776,6 +776,24 @@ MUTANTS = (
         "size_t all = message_bytes(message), used = before;",
         "size_t all = message_bytes(message), used = 0;",
     ),
+    Mutant(
+        "http2: a step whose frames have no room",
+        HTTP2_STREAMS,
+        "    if (has_room(io, carrier)) settle(io, carrier, stream);\n",
+        "    settle(io, carrier, stream);\n",
+    ),
+    Mutant(
+        "what fits no slot waits on: HTTP",
+        "dialects/http_admit.c",
+        "lm_slot_wait_outgrown(io, connection, bytes);",
+        "(void)bytes;",
+    ),
+    Mutant(
+        "what fits no slot waits on: native",
+        "dialects/native.c",
+        "        lm_slot_wait_outgrown(io, connection, bytes);\n",
+        "",
+    ),
     # The cores of sleeping workers.
     Mutant(
         "width no second look at the sleepers",
