@@ -76,10 +76,14 @@ def test_files(tmp_path: Path) -> None:
     assert set(inputs.read(PAIR, [str(tmp_path / "all.json")])) == {"a", "a=b"}
     np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
     (tmp_path / "short.npy").write_bytes((tmp_path / "a=b.npy").read_bytes()[:-1])
+    with (tmp_path / "claims.npy").open("wb") as file:
+        claims = {"descr": "<f4", "fortran_order": False, "shape": (10**9, 10**6)}
+        np.lib.format.write_array_header_1_0(file, claims)
     (tmp_path / "bad.json").write_text("[1,")
     for name, says in (
         ("o.npy", "Object arrays cannot be loaded"),
         ("short.npy", "expected an array as numpy.save writes it"),
+        ("claims.npy", "expected an array as numpy.save writes it"),
         ("none.npy", "none.npy: No such file or directory."),
         ("none.json", "none.json: No such file or directory."),
         ("bad.json", "bad.json: expected JSON"),

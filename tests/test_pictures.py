@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,18 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
     noise(64, 64).save(file)
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(PictureError, match=r"cat\.jpg is no readable picture: image file is trunc"):
+        pictures.tensor(Preprocessing(8, 8), file)
+
+
+def test_whatever_a_reader_raises_is_told(tmp_path: Path) -> None:
+    """Pillow's readers of EXIF and of single formats have no common error."""
+    file = tmp_path / "cat.jpg"
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12"  # a table that is cut short
+    noise(8, 8).save(file, exif=exif)
+    for error in (RuntimeError, NotImplementedError, AttributeError, struct.error):
+        with pytest.raises(PictureError, match="is no readable picture"), pictures.opened(file):
+            raise error
+    with suppress(PictureError):
         pictures.tensor(Preprocessing(8, 8), file)
 
 

@@ -12,6 +12,7 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from rich.progress import Progress
 
 from lumen_uring.cli import main
 from lumen_uring.commands import predict
-from lumen_uring.predict.pictures import IN_FLIGHT, Failure, Prediction
+from lumen_uring.errors import BadRequest
+from lumen_uring.predict.pictures import IN_FLIGHT, Failure, Prediction, _scores, rows_of
 
 BAD_REQUEST, OVERLOADED, DEADLINE_PASSED, UNAUTHORISED, SHUTTING_DOWN = 1, 4, 5, 6, 9
 CLASSES = 200
@@ -215,6 +217,23 @@ def test_what_concerns_all_pictures_ends_the_command(
     assert captured.out.splitlines()[1].split()[:3] == [paths[0], "class", "3"]
     assert "1 picture in" in captured.out.splitlines()[2]
     assert [row["path"] for row in rows(out)] == [paths[0]]
+
+
+def test_a_row_for_a_name_that_is_no_text(tmp_path: Path) -> None:
+    with rows_of(str(tmp_path / "rows.csv")) as write:
+        write(Failure("b\ufffd.jpg", "b\udcff.jpg is no readable picture"))
+    assert "b?.jpg is no readable picture" in (tmp_path / "rows.csv").read_text()
+
+
+def test_the_scores_are_the_first_numbers() -> None:
+    names = [SimpleNamespace(name=name) for name in ("label", "scores")]
+    outputs = {"label": np.array(["cat"], object), "scores": np.array([[0.25, 0.75]])}
+    model: Any = SimpleNamespace(name="m", outputs=names)
+    result: Any = SimpleNamespace(outputs=outputs)
+    assert _scores(model, result).tolist() == [0.25, 0.75]
+    model.outputs = names[:1]
+    with pytest.raises(BadRequest, match="answers with strings alone"):
+        _scores(model, result)
 
 
 def test_one_picture_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,7 +182,7 @@ def opened(picture: Picture, upright: bool = True) -> Iterator[PillowImage]:
         PictureError: the file is no picture, or Pillow is not installed.
     """
     try:
-        from PIL import Image, ImageOps
+        from PIL import ImageOps
     except ImportError as error:
         raise PictureError(
             f"Pictures are read with Pillow: pip install pillow ({error})."
@@ -191,7 +191,9 @@ def opened(picture: Picture, upright: bool = True) -> Iterator[PillowImage]:
         with _open(picture) as image:
             # A camera stores the picture as its sensor lay, and notes how to turn it.
             yield ImageOps.exif_transpose(image) if upright else image
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except PictureError:
+        raise
+    except Exception as error:  # its readers of single formats raise what they like
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         name = os.fspath(picture) if isinstance(picture, (str, os.PathLike)) else "The picture"
         raise PictureError(f"{name} is no readable picture: {reason}.") from None

@@ -152,7 +152,7 @@ def _array(path: str) -> Array:
             array: Array = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         raise BadRequest(f"--input: {path}: {error.strerror}.") from None
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, MemoryError) as error:  # of a header that claims too much
         reason = " ".join(str(error).split()).rstrip(".")
         raise BadRequest(
             f"--input: {path}: expected an array as numpy.save writes it ({reason})."

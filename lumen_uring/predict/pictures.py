@@ -149,7 +149,7 @@ def rows_of(file: str | None) -> Iterator[Callable[[Prediction | Failure], None]
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows(lines)
         try:
-            out.write(text.getvalue().encode())
+            out.write(text.getvalue().encode("utf-8", "replace"))  # a name may be none
         except OSError as error:
             raise _unwritable(file, error) from None
 
@@ -189,7 +189,7 @@ async def _predict(
     start_ns = time.perf_counter_ns()
     result = await _infer(client, model, prepared)
     round_trip_us = (time.perf_counter_ns() - start_ns) // 1000
-    scores = result.outputs[model.outputs[0].name].reshape(-1)
+    scores = _scores(model, result)
     best = scores.argsort()[::-1][:top]
     return Prediction(
         path=_name(path),
@@ -199,6 +199,18 @@ async def _predict(
         class_count=len(scores),
         round_trip_us=round_trip_us,
         infer_us=result.timings.infer_us,
+    )
+
+
+def _scores(model: Model, result: InferResult) -> Array:
+    """The first output of numbers: what a classifier's strings say, its labels say too."""
+    for output in model.outputs:
+        found = result.outputs[output.name]
+        if found.dtype.kind not in "OSU":
+            return found.reshape(-1)
+    raise BadRequest(
+        f"Model '{model.name}' answers with strings alone: expected an output of numbers, of which "
+        "the highest are shown."
     )
 
 
