@@ -99,7 +99,12 @@ class Link(asyncio.BufferedProtocol):
             ClientError: the server's status, or how the connection ended.
         """
         await self._may_send()
-        number = self._send(kind, encoding, model_index, buffers, timeout_us, rows, flags)
+        try:
+            number = self._send(kind, encoding, model_index, buffers, timeout_us, rows, flags)
+        except ClientError:
+            if place is not None and self._sharing is not None:
+                self._sharing.free(place[1])  # nothing was sent
+            raise
         if place is not None:
             self._places[number] = place
         return await self._reply(number, encoding)

@@ -705,6 +705,21 @@ def test_a_client_where_memory_is_not_shared(serve: Serve, tmp_path: Path, path:
 
 
 @pytest.mark.once
+def test_a_call_that_is_never_sent_keeps_no_place(server: Server, path: Path) -> None:
+    async def main() -> None:
+        async with AsyncClient(f"unix:{path}", shared_memory=True, timeout_s=60) as client:
+            assert (await client.infer("double", {"x": X})).rows
+            mapped = gauges(server)
+            for _ in range(600):
+                with pytest.raises(BadRequest):
+                    await client.infer("double", {"x": X}, timeout_us=-1)
+            assert (await client.infer("double", {"x": X})).rows
+            assert gauges(server) == mapped
+
+    asyncio.run(main())
+
+
+@pytest.mark.once
 def test_a_client_after_a_fork(server: Server, path: Path) -> None:
     with Client(f"unix:{path}", shared_memory=True) as client:
         client.infer("double", {"x": X})
