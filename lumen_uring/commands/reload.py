@@ -11,12 +11,14 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 from lumen_uring.errors import StatsError
 from lumen_uring.options import Subparsers, add_port_option, seconds
 
 _LOOK_S: Final = 0.05
+_ALIVE_S: Final = 1.0  # between looks whether the server is there
 _WAIT_S: Final = 600.0
 
 
@@ -72,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"The server of port {arguments.port} (process {snapshot.pid}) takes no signal from "
             f"this user ({error.strerror}): run this as the server's user."
         ) from None
+    look_s = time.monotonic() + _ALIVE_S
     until_s = time.monotonic() + arguments.timeout
     number, shown = before, 0
     while True:
@@ -84,6 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
             shown = len(report["lines"])
             if report["done"]:
                 return 1 if report["failed"] else 0
+        if time.monotonic() > look_s:
+            look_s += _ALIVE_S
+            if _has_ended(place, snapshot.pid):
+                raise StatsError(f"The server of port {arguments.port} has ended meanwhile.")
         if time.monotonic() > until_s:
             print(
                 f"lumen: the server has not finished within {arguments.timeout:g} s: its log says "
@@ -92,3 +99,13 @@ def run(arguments: argparse.Namespace) -> int:
             )
             return 1
         time.sleep(_LOOK_S)
+
+
+def _has_ended(place: Path, pid: int) -> bool:
+    from lumen_uring.ring.stats import read
+
+    try:
+        found = read(place)
+    except StatsError:
+        return True  # the file went with the server
+    return not found.is_alive or found.pid != pid

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import wire
 from conftest import Serve
-from harness import Server, eventually
+from harness import Server, eventually, run
 from operating import Manager, Reloaded, free_port, key, records
 from test_e2e_life import DIGITS, settings
 
@@ -201,6 +201,21 @@ def test_a_manager_is_told_of_a_reload(serve: Serve, tmp_path: Path) -> None:
     (stamp,) = [line for line in reloading if line.startswith("MONOTONIC_USEC=")]
     assert before_us <= int(stamp.partition("=")[2]) <= time.monotonic_ns() // 1000
     manager.until("READY=1")
+
+
+def test_a_server_that_ends_instead(serve: Serve, cache: Path) -> None:
+    server = serve(DIGITS)
+    server.process.send_signal(signal.SIGSTOP)
+    done: list[str] = []
+    command = ["reload", "--port", str(server.port), "--timeout", "300"]
+    asking = threading.Thread(target=lambda: done.append(run(command, cache).stderr))
+    asking.start()
+    pending = re.compile(r"^ShdPnd:\s*[0-9a-f]*[13579bdf]$", re.MULTILINE)  # SIGHUP is bit 0
+    status = Path(f"/proc/{server.pid}/status")
+    eventually(lambda: pending.search(status.read_text()), "the signal")
+    server.kill()
+    asking.join()
+    assert "has ended meanwhile" in done[0]
 
 
 def test_reloads_under_load(serve: Serve, tmp_path: Path) -> None:
