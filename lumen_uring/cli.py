@@ -69,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0 done, 1 failed, 2 wrong use or configuration, 130 interrupted.
     """
     given = list(sys.argv[1:] if argv is None else argv)
+    _keep_standard_descriptors()
     # `lumen --config x` serves: a first option that is not the main parser's belongs to serve, as
     # do a model and a folder of models, unless it is named as a command is.
     if (
@@ -116,6 +117,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _keep_standard_descriptors() -> None:
+    """Puts nothing in the place of those that were closed before the start: whatever is opened next
+    would have their numbers, and be written to. What an encoding lacks becomes a question mark."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # noqa: PERF203 -- each of the three
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.set_inheritable(descriptor, True)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _run(given: list[str]) -> int:

@@ -1089,3 +1089,21 @@ def test_bench_takes_a_server_too() -> None:
         assert (
             make_parser(["bench"]).parse_args(["bench", option, "http://h:1"]).url == "http://h:1"
         )
+
+
+def test_what_was_closed_before_the_start() -> None:
+    """Nothing that is opened later gets the numbers of stdin and stdout."""
+    program = (
+        "import os, sys; os.close(0); os.close(1); from lumen_uring import cli; "
+        "cli._keep_standard_descriptors(); file = os.open('/', os.O_RDONLY); "
+        "print(file > 2, *(os.readlink(f'/proc/self/fd/{n}') for n in range(2)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stderr.decode() == "True /dev/null /dev/null\n"
+
+
+def test_a_terminal_that_lacks_a_letter() -> None:
+    command = [sys.executable, "-m", "lumen_uring", "inspect", "builtin:digits"]
+    surroundings = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=surroundings, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
