@@ -62,6 +62,17 @@ def test_the_first_goes_when_the_third_comes(live: Live) -> None:
     assert live.log == ["load a", "load b", "unload a", "load c", "unload b", "again a"]
 
 
+def test_what_a_client_has_brought_stays(live: Live, tmp_path: Path) -> None:
+    """Nobody could bring it again; nor is it one of those that repository.max_loaded counts."""
+    origin = SimpleNamespace(folder=str(tmp_path.with_name("uploaded") / "up"))
+    live.served = [SimpleNamespace(name="up", base="up", version=1, origin=origin)]
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    for name in ("a", "b", "c"):
+        models.load(name, threading.Event())
+    assert live.log == ["load a", "load b", "unload a", "load c"]
+    assert [one.name for one in live.served] == ["up", "b", "c"]
+
+
 def test_a_file_that_changed_is_tried_first(live: Live, tmp_path: Path) -> None:
     models = OnDemand(live, live)  # type: ignore[arg-type]
     models.load("a", threading.Event())

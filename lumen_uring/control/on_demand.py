@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Final
 
 from lumen_uring.control.calls import CallError, Calls
@@ -109,13 +110,20 @@ class OnDemand:
     def _serves(self, name: str) -> bool:
         return any(_is(model, name) for model in self._live.models())
 
+    def _comes_back(self, model: ModelConfig) -> bool:
+        """Whether a request would bring it again: it is a repository's, and not one whose entry or
+        files a client has given."""
+        if model.origin is None:
+            return False
+        folder, paths = Path(model.origin.folder), self._live.config.repository.paths
+        return any(folder.is_relative_to(expanded(path)) for path in paths)
+
     def _make_room(self, wanted: int) -> None:
         most = self._live.config.repository.max_loaded
-        own = [model.name for model in self._live.config.models if model.origin is None]
         if wanted > most:
             raise CallError(503, f"it has {wanted} versions, and repository.max_loaded is {most}")
-        while sum(model.origin is not None for model in self._live.models()) + wanted > most:
-            name = self._engine.longest_idle(own)
+        while sum(map(self._comes_back, models := self._live.models())) + wanted > most:
+            name = self._engine.longest_idle([m.name for m in models if not self._comes_back(m)])
             if name is None:
                 raise CallError(503, "all models that are loaded are needed by others")
             self._live.remove(name)
