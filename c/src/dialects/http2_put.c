@@ -16,8 +16,8 @@ enum {
 _Static_assert(LM_HTTP2_CONTROL_BYTES >= STEP_ROOM + LAST_ROOM, "room for a step");
 
 bool lm_http2_has_room(const struct lm_http2_carrier *http2) {
-    return !http2->busy || sizeof http2->busy->control - http2->busy->control_used >=
-                               (size_t)STEP_ROOM + LAST_ROOM;
+    return !http2->busy ||
+           sizeof http2->busy->control - http2->busy->control_used >= (size_t)STEP_ROOM + LAST_ROOM;
 }
 
 void lm_http2_put(struct lm_http2_carrier *http2, uint8_t type, uint8_t flags, uint32_t stream,

@@ -104,7 +104,8 @@ void lm_slots_leave_shm(struct lm_request *request) {
 void lm_slots_leave(struct lm_io *io, struct lm_request *request) {
     if (request->model) {            /* otherwise a reply of the I/O thread itself */
         lm_slots_settle(request, 0); /* it came to nothing */
-        const bool is_of_workers = !request->keeping.is_hit && !lm_model_is_elsewhere(request->model);
+        const bool is_of_workers =
+            !request->keeping.is_hit && !lm_model_is_elsewhere(request->model);
         if (is_of_workers) lm_estimate_pace(io);
         io->in_flight--;
         lm_slots_answered(request);
