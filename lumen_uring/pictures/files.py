@@ -191,7 +191,7 @@ def opened(picture: Picture, upright: bool = True) -> Iterator[PillowImage]:
         with _open(picture) as image:
             # A camera stores the picture as its sensor lay, and notes how to turn it.
             yield ImageOps.exif_transpose(image) if upright else image
-    except PictureError:
+    except LumenError:
         raise
     except Exception as error:  # its readers of single formats raise what they like
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
