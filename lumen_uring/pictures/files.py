@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
-from lumen_uring.errors import BadRequest, PictureError, UnknownModel
+from lumen_uring.errors import BadRequest, LumenError, PictureError, UnknownModel
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
