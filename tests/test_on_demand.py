@@ -14,6 +14,7 @@ import pytest
 from lumen_uring.control import on_demand
 from lumen_uring.control.calls import CallError, LoadError
 from lumen_uring.control.on_demand import OnDemand
+from lumen_uring.settings.origin import Origin
 from lumen_uring.settings.schema import Config
 
 
@@ -63,13 +64,17 @@ def test_the_first_goes_when_the_third_comes(live: Live) -> None:
 
 
 def test_what_a_client_has_brought_stays(live: Live, tmp_path: Path) -> None:
-    """Nobody could bring it again; nor is it one of those that repository.max_loaded counts."""
-    origin = SimpleNamespace(folder=str(tmp_path.with_name("uploaded") / "up"))
-    live.served = [SimpleNamespace(name="up", base="up", version=1, origin=origin)]
+    """Nobody could bring it again; nor is it one of those that repository.max_loaded counts. One
+    that a list of the repository names goes, wherever its folder is."""
+    far = str(tmp_path.with_name("elsewhere") / "m")
+    live.served = [
+        SimpleNamespace(name=name, base=name, version=1, origin=Origin(far, 1, listed=listed))
+        for name, listed in (("up", ""), ("listed", "config.json"))
+    ]
     models = OnDemand(live, live)  # type: ignore[arg-type]
     for name in ("a", "b", "c"):
         models.load(name, threading.Event())
-    assert live.log == ["load a", "load b", "unload a", "load c"]
+    assert live.log == ["load a", "unload listed", "load b", "unload a", "load c"]
     assert [one.name for one in live.served] == ["up", "b", "c"]
 
 

@@ -115,8 +115,10 @@ class OnDemand:
         files a client has given."""
         if model.origin is None:
             return False
-        folder, paths = Path(model.origin.folder), self._live.config.repository.paths
-        return any(folder.is_relative_to(expanded(path)) for path in paths)
+        folder = Path(os.path.abspath(model.origin.folder))
+        paths = [os.path.abspath(expanded(one)) for one in self._live.config.repository.paths]
+        # A list of OpenVINO's may name folders anywhere.
+        return bool(model.origin.listed) or any(map(folder.is_relative_to, paths))
 
     def _make_room(self, wanted: int) -> None:
         most = self._live.config.repository.max_loaded
