@@ -195,6 +195,7 @@ def opened(picture: Picture, upright: bool = True) -> Iterator[PillowImage]:
         raise
     except Exception as error:  # its readers of single formats raise what they like
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = reason or type(error).__name__
         name = os.fspath(picture) if isinstance(picture, (str, os.PathLike)) else "The picture"
         raise PictureError(f"{name} is no readable picture: {reason}.") from None
 

@@ -42,8 +42,8 @@ static void a_whole_request_waits(void) {
            "wide.model_refused=2");
 }
 
-/* What waits is refused once the slots that it needs are closed, as those of an annex are when its
- * model goes: nobody knows whether there will be such slots again. */
+/* Requests that wait are refused once the slots that they need are closed, as those of an annex are
+ * when its model goes: nobody knows whether there will be such slots again. */
 static void slots_that_go(void) {
     static const char json[] = "{\"inputs\": [{\"name\": \"x\", \"shape\": [1, 4], \"datatype\": "
                                "\"FP32\", \"data\": [1, 2, 3, 4]}]}";
