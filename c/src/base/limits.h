@@ -194,7 +194,7 @@ enum {
     LM_CACHED_BYTES_MAX = 1 << 20, /* of a request, and of its outputs, for the response cache */
     LM_CACHE_LOOKS_NS = 200000,    /* an I/O thread looks requests up for so long a turn */
     LM_STUCK_TICK_NS = 100000,     /* while another thread stands in the middle of an operation */
-    LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
+    LM_IDLE_TICK_MS = 100, /* how late at most a returned slot is noticed, or the end of a wait */
     /* Reserve (flow/slot_wait.h): one in so many slots of each class, and of max_in_flight, is for
      * requests whose bytes have arrived: the whole body, or so much of it. */
     LM_RESERVE_ONE_IN = 4,

@@ -67,17 +67,29 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     }
 }
 
-/* Waits for one more job until a time; false: none came. */
-static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
-    while (lm_now_ns() < until_ns && !must_leave(worker)) {
+/* Its answer has to come at once: the server ends, or keeps models for it that are to go. */
+static bool is_waited_for(const struct lm_worker *worker, const struct lm_request *request) {
+    const struct lm_shared *shared = worker->shared;
+    /* relaxed: the next look sees it */
+    return lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING ||
+           lm_models_in_force(shared) != request->models;
+}
+
+/* Waits beside a request for one more job until a time; false: none came. */
+static bool wait_for_more(struct lm_worker *worker, const struct lm_request *request,
+                          uint32_t *job_out, uint64_t until_ns) {
+    for (;;) {
+        const uint64_t now_ns = lm_now_ns();
+        if (now_ns >= until_ns || must_leave(worker) || is_waited_for(worker, request))
+            return false;
         if (pop(worker, job_out)) return true;
         if (worker->line->workers_sleep) {
-            if (pop_or_sleep(worker, job_out, until_ns)) return true;
+            const uint64_t look_ns = now_ns + LM_IDLE_TICK_MS * 1000000ull;
+            if (pop_or_sleep(worker, job_out, until_ns < look_ns ? until_ns : look_ns)) return true;
         } else {
             sched_yield(); /* a blocking queue has no timed wait for single values */
         }
     }
-    return false;
 }
 
 /* Others would wait for its picture. */
@@ -85,13 +97,23 @@ static bool is_alone(const struct lm_request *request) {
     return request->pixels > LM_BATCH_PIXELS;
 }
 
+/* The latest end of a wait for more that leaves a request half the time that its deadline has beyond
+ * its run: a worker wakes late, and a cost is an estimate. */
+static uint64_t waits_until(const struct lm_request *request, uint64_t until_ns) {
+    if (request->deadline_ns == UINT64_MAX) return until_ns;
+    const uint64_t now_ns = lm_now_ns(), run_ns = request->cost_ns + request->cost_ns / 4;
+    if (now_ns + run_ns >= request->deadline_ns) return now_ns;
+    const uint64_t latest_ns = now_ns + (request->deadline_ns - run_ns - now_ns) / 2;
+    return until_ns < latest_ns ? until_ns : latest_ns;
+}
+
 static bool is_preferred(const struct lm_model *model, uint32_t rows) {
     return model->preferred[(rows - 1) / 64] >> (rows - 1) % 64 & 1;
 }
 
 /* Adds to the first job what is in the queue, at most a batch of jobs, and waits for more as long
- * as the model's entry says, unless the rows are as many as it prefers. Jobs of other models are
- * taken along, but nobody waits beside them. */
+ * as the model's entry and the deadlines say, unless the rows are as many as it prefers. Jobs of
+ * other models are taken along, but nobody waits beside them. */
 static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_line *line = lm_worker_line_of(worker, jobs[0]);
     struct lm_request *first = lm_worker_request(worker, jobs[0]);
@@ -103,12 +125,13 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     /* The first one's answer is due then, whatever it is. */
     const uint64_t stale_ns = first->received_ns + model->queue_timeout_ns;
     if (model->queue_timeout_ns && until > stale_ns) until = stale_ns;
+    if (until) until = waits_until(first, until);
     if (is_alone(first)) return 1;
     while (rows < model->batch_size && count < model->batch_size) {
         uint32_t job;
         bool found = lm_queue_pop(&line->queue, &job);
         if (!found && !others && until && !is_preferred(model, rows))
-            found = wait_for_more(worker, &job, until);
+            found = wait_for_more(worker, first, &job, until);
         if (!found) break;
         if (is_alone(lm_worker_request(worker, job))) {
             worker->next_job = job;
@@ -116,8 +139,10 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
             break;
         }
         jobs[count++] = job;
-        if (lm_worker_request(worker, job)->model == model) {
-            rows += lm_worker_request(worker, job)->sizes.rows;
+        const struct lm_request *more = lm_worker_request(worker, job);
+        if (more->model == model) {
+            rows += more->sizes.rows;
+            if (until) until = waits_until(more, until);
         } else {
             others = true;
         }

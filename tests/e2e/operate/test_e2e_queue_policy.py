@@ -13,6 +13,7 @@ import web
 import wire
 from conftest import Serve
 from harness import Server, eventually
+from operating import Reloaded
 from web import Http
 
 pytestmark = pytest.mark.once  # what waits for a worker is the same on both backends
@@ -122,6 +123,41 @@ def test_a_long_wait_for_a_batch(serve: Serve, tmp_path: Path) -> None:
         (stats,) = http.query(web.get("/v2/models/double/stats")).json()["model_stats"]
         (batch,) = stats["batch_stats"]
         assert (batch["batch_size"], batch["compute_infer"]["count"]) == (4, 1)
+
+
+def test_a_batch_waits_for_what_its_requests_may(serve: Serve, tmp_path: Path) -> None:
+    """Not beyond a deadline, neither the first one's nor that of one which joins it; not while the
+    server drains or its models change. Here they would wait for an hour."""
+    path = str(graphs.double(tmp_path / "double.onnx"))
+    entry = {"name": "double", "path": path, "batch_size": 8, "batch_delay_us": LONG_US}
+    other = {"name": "other", "path": path}
+    document = {"engine": {"thread_count": 1}, "models": [entry]}
+    reloaded = Reloaded(serve, tmp_path, {**document, "models": [entry, other]})
+    server = reloaded.server
+    limited = web.infer("double", {"x": X}, parameters={"timeout": 5_000_000})
+    unlimited = web.infer("double", {"x": X})
+
+    def wait() -> Http:
+        one = Http(server.port)
+        one.send(unlimited)
+        eventually(lambda: server.figures().slots_in_use == 1, "it is here")
+        return one
+
+    def expect(one: Http) -> None:
+        np.testing.assert_array_equal(one.answer().array("y"), X + X)
+
+    with Http(server.port) as http:
+        np.testing.assert_array_equal(http.query(limited).array("y"), X + X)
+        with wait() as first:
+            np.testing.assert_array_equal(http.query(limited).array("y"), X + X)
+            expect(first)
+    with wait() as first:
+        reloaded.reload(document)
+        expect(first)
+    with wait() as first:
+        server.terminate()
+        expect(first)
+    server.expect_clean_end()
 
 
 def test_a_batch_of_a_preferred_size_begins_at_once(serve: Serve, tmp_path: Path) -> None:
