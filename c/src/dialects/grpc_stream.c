@@ -59,7 +59,7 @@ void lm_grpc_watch(struct lm_io *io, struct lm_connection *carrier, struct lm_ht
     memcpy(block->region, service.bytes, kept);
     block->region[kept] = '\0';
     if (strcmp(block->region, lm_grpc_services[LM_GRPC_INFERENCE]) == 0) block->region[0] = '\0';
-    stream->grpc.is_watched = true;
+    stream->grpc.is_watched = lm_http2_connection(io, stream)->watches = true;
     lm_http2_of(io, carrier)->watched++;
     io->http2->watched++;
 }
@@ -108,7 +108,12 @@ void lm_grpc_look(struct lm_io *io, struct lm_connection *carrier, struct lm_htt
         lm_connection_end(io, connection);
         return;
     }
-    if (grpc->is_watched && stream->head_sent) look_at_health(io, stream, connection);
+    if (grpc->is_watched && stream->head_sent) {
+        look_at_health(io, stream, connection);
+        /* Its client asks again on another connection. */
+        if (lm_http2_of(io, carrier)->is_closing && is_idle(io, connection))
+            lm_connection_end(io, connection);
+    }
     const bool is_between =
         (grpc->stage == LM_GRPC_PREFIX && !grpc->used) || grpc->stage == LM_GRPC_OVER;
     if (grpc->is_watched || !stream->end_given || !is_between) return;

@@ -182,8 +182,9 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     if (!http2->is_greeted || http2->reader.header_used || http2->reader.block_of ||
         (http2->reader.in_frame && !is_body))
         return lm_timer_after(carrier->in.started_ns, io->shared->header_timeout_ns);
-    if (http2->open) return 0;
-    const uint64_t idle_ns = lm_timer_after(io->now_ns, io->shared->idle_timeout_ns);
+    if (http2->open > http2->watched) return 0;
+    const uint64_t idle_ns =
+        http2->watched ? 0 : lm_timer_after(io->now_ns, io->shared->idle_timeout_ns);
     const uint64_t until_ns =
         http2->noticed_ns ? http2->noticed_ns + notice_ns : lm_connection_old_ns(io, carrier);
     return until_ns && (until_ns < idle_ns || !idle_ns) ? until_ns : idle_ns;
@@ -199,14 +200,15 @@ static void give_up(struct lm_io *io, struct lm_connection *carrier, enum lm_sta
         lm_connection_abort(io, carrier);
         return;
     }
-    if (!http2->noticed_ns && !http2->open && lm_connection_is_old(io, carrier)) {
+    if (!http2->noticed_ns && http2->open == http2->watched && lm_connection_is_old(io, carrier)) {
         lm_connection_mark(io, carrier); /* `carry` says so */
         return;
     }
     const bool is_idle = http2->is_greeted && !http2->reader.header_used &&
                          !http2->reader.in_frame && !http2->reader.block_of;
     http2->is_cut = true;
-    lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, is_idle ? "idle for too long" : why);
+    if (is_idle) why = http2->noticed_ns ? "as announced" : "idle for too long";
+    lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, why);
     lm_connection_mark(io, carrier);
 }
 

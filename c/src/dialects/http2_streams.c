@@ -235,6 +235,14 @@ static bool has_room(struct lm_io *io, struct lm_connection *carrier) {
     return is_there;
 }
 
+/* Why a call has no end of its own. */
+static const char *why_cut(struct lm_io *io, const struct lm_connection *carrier) {
+    if (lm_shared_is_leaving(io->shared)) return "the server ends";
+    if (lm_connection_is_old(io, carrier))
+        return "its connection is older than server.max_connection_age_seconds";
+    return "its client has been idle for too long";
+}
+
 /* Its entry in the table of connections is free. */
 static void close_stream(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream) {
@@ -244,8 +252,7 @@ static void close_stream(struct lm_io *io, struct lm_connection *carrier,
     const bool is_cut = !carrier->ended && (!stream->is_done || !stream->has_ended);
     if (is_cut && !has_room(io, carrier)) return;
     if (is_cut && stream->grpc.method)
-        lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE,
-                       "the server ends, or its client has been idle for too long");
+        lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE, why_cut(io, carrier));
     if (is_cut && !(stream->is_done && stream->has_ended))
         lm_http2_put_reset(http2, stream->id,
                            stream->is_done ? LM_HTTP2_NO_ERROR : LM_HTTP2_INTERNAL_ERROR);

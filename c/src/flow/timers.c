@@ -52,7 +52,8 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     case LM_READ_HEADER:
         if (connection->in.header_used)
             return lm_timer_after(connection->in.started_ns, shared->header_timeout_ns);
-        return connection->in_flight ? 0 : lm_timer_after(io->now_ns, shared->idle_timeout_ns);
+        if (connection->in_flight || connection->watches) return 0;
+        return lm_timer_after(io->now_ns, shared->idle_timeout_ns);
     case LM_READ_DESCRIPTOR:
         return lm_timer_after(connection->in.started_ns, shared->header_timeout_ns);
     case LM_READ_WAIT:

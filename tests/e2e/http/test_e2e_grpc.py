@@ -526,6 +526,31 @@ def test_health_is_watched(serve: Serve, tmp_path: Path) -> None:
     server.wait()
 
 
+def test_a_watch_ends_with_its_connection(serve: Serve, tmp_path: Path) -> None:
+    """Not because nothing changes, however long; and it does not keep an old connection."""
+    server = serve(
+        {
+            "server": {
+                "arena_bytes": "32MiB",
+                "idle_timeout_seconds": 1,
+                "max_connection_age_seconds": 3,
+            },
+            "engine": {"thread_count": 1},
+            "models": [{"name": "double", "path": str(graphs.double(tmp_path / "d.onnx"))}],
+        }
+    )
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        assert next(watch).status == SERVING
+        with pytest.raises(grpc.RpcError) as caught:
+            next(watch)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert "older than server.max_connection_age_seconds" in caught.value.details()
+        again = health.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        assert next(again).status == SERVING
+
+
 def test_reflection(channel: grpc.Channel) -> None:
     """What it describes is what Triton's own descriptors say, as far as it goes."""
     found = reflection.ProtoReflectionDescriptorDatabase(channel)
