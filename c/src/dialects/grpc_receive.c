@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "dialects/grpc_reply.h"
 #include "dialects/grpc_request.h"
 #include "dialects/grpc_stream.h"
+#include "dialects/http2_shelf.h"
 #include "dialects/http_block.h"
 #include "dialects/http_refuse.h"
 #include "flow/receive.h"
+#include "flow/slot_wait.h"
 #include "formats/grpc_route.h"
 #include "wire/inflate.h"
 
@@ -136,6 +139,16 @@ static bool is_ready(struct lm_http2_stream *stream, const uint8_t *message, siz
     return is_there || have >= LM_GRPC_HEAD_BYTES_MAX;
 }
 
+static size_t take_whole(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *bytes,
+                         size_t count) {
+    struct lm_grpc_call *grpc = &stream->grpc;
+    const size_t most = count < grpc->left ? count : grpc->left;
+    const size_t taken = lm_receive_give(io, lm_http2_connection(io, stream), bytes, most);
+    grpc->left -= (uint32_t)taken;
+    if (grpc->left == 0) grpc->stage = LM_GRPC_OVER;
+    return taken;
+}
+
 /* A message that comes in pieces is put together in the connection's block. Where the client's
  * fields are in that block, and not in a kept one, the message stands behind them. */
 static size_t take_head(struct lm_io *io, struct lm_connection *carrier,
@@ -169,12 +182,13 @@ static size_t take_head(struct lm_io *io, struct lm_connection *carrier,
         memcpy(copy, message, have);
         const size_t used = lm_grpc_give(io, carrier, stream, copy, have, tensor, begins);
         if (used > 0 || grpc->stage != LM_GRPC_WHOLE) return used - before;
-        const size_t given = lm_receive_give(io, connection, copy, have);
-        grpc->left -= (uint32_t)given;
-        if (given < have)
-            lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE,
-                           "no slot is free for a message that came in pieces");
-        if (grpc->left == 0) grpc->stage = LM_GRPC_OVER;
+        const size_t given = take_whole(io, stream, copy, have);
+        /* It waits for a slot. What comes from a shelf is whole, and not put together here. */
+        LM_DEBUG_ASSERT(given == have || !stream->shelf);
+        if (given < have &&
+            !lm_http2_shelve(lm_http2_of(io, carrier), stream, copy + given, have - given))
+            lm_slot_wait_turn_away(io, connection, LM_STATUS_OVERLOADED,
+                                   "no slot is free, and too much waits for one already");
     } else if (have == LM_GRPC_HEAD_BYTES_MAX) {
         lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,
                        "the message is too long: over HTTP this call may bring more");
@@ -233,16 +247,6 @@ static size_t take_tensors(struct lm_io *io, struct lm_connection *carrier,
     return taken;
 }
 
-static size_t take_whole(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *bytes,
-                         size_t count) {
-    struct lm_grpc_call *grpc = &stream->grpc;
-    const size_t most = count < grpc->left ? count : grpc->left;
-    const size_t taken = lm_receive_give(io, lm_http2_connection(io, stream), bytes, most);
-    grpc->left -= (uint32_t)taken;
-    if (grpc->left == 0) grpc->stage = LM_GRPC_OVER;
-    return taken;
-}
-
 static size_t take(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream,
                    const uint8_t *bytes, size_t count) {
     switch ((enum lm_grpc_stage)stream->grpc.stage) {
@@ -265,6 +269,7 @@ static size_t take(struct lm_io *io, struct lm_connection *carrier, struct lm_ht
 
 size_t lm_grpc_take(struct lm_io *io, struct lm_connection *carrier, struct lm_http2_stream *stream,
                     const uint8_t *bytes, size_t count) {
+    const uint16_t shelf = stream->shelf;
     size_t used = 0;
     bool goes_on = true;
     while (goes_on) {
@@ -277,6 +282,7 @@ size_t lm_grpc_take(struct lm_io *io, struct lm_connection *carrier, struct lm_h
         const bool is_empty = stream->grpc.stage == LM_GRPC_HEAD && stream->grpc.left == 0;
         goes_on = (used < count && (taken > 0 || stream->grpc.stage != stage)) ||
                   (is_empty && stage == LM_GRPC_PREFIX);
+        if (stream->shelf != shelf) goes_on = false; /* the rest comes behind what is there now */
     }
     return used;
 }

@@ -9,6 +9,7 @@
 #include "dialects/http_demand.h"
 #include "dialects/http_refuse.h"
 #include "flow/receive.h"
+#include "flow/slot_wait.h"
 #include "formats/grpc_route.h"
 #include "wire/inflate.h"
 
@@ -65,8 +66,9 @@ static void give_request(struct lm_io *io, struct lm_connection *carrier,
         lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,
                        "the request's names, shapes and parameters are too long");
     } else if (!give(io, connection, (const uint8_t *)start, bytes)) {
-        lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE,
-                       "no slot is free, and what the request asks is too long to wait for one");
+        lm_slot_wait_turn_away(
+            io, connection, LM_STATUS_OVERLOADED,
+            "no slot is free, and what the request asks is too long to wait for one");
     }
 }
 

@@ -180,9 +180,11 @@ static void settle(struct lm_io *io, struct lm_connection *carrier,
     }
     const struct lm_connection *connection = lm_http2_connection(io, stream);
     if (!connection || connection->ended) return;
+    /* A message's head may go to the shelf yet: until then it counts as there. */
+    const bool may_shelve = stream->grpc.method && stream->grpc.stage == LM_GRPC_HEAD;
     if (stream->has_ended && !stream->end_given && !stream->shelf)
         pass_end(io, carrier, stream);
-    else
+    else if (!may_shelve)
         lm_http2_credit_stream(http2, stream, bytes_left(stream),
                                bytes_placed(io, stream, connection));
 }

@@ -49,6 +49,7 @@ from operating import free_port
 from tritonclient import utils
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
+from test_e2e_http2_bodies import no_place
 from web import Http, get
 
 pytestmark = pytest.mark.once  # what streams say is received by the same code on both
@@ -636,16 +637,25 @@ def part(number: int, data: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
+def send_message(link: Http2, data: bytes, most: int = 1 << 20) -> int:
+    """Asks for an inference in frames of at most so many bytes. Returns its stream."""
+    head = [
+        (":method", "POST"), (":scheme", "http"), (":path", PATH + "ModelInfer"),
+        (":authority", "lumen"), ("content-type", "application/grpc+proto"),
+    ]  # fmt: skip
+    stream = link.begin(head)
+    link.body(stream, framed(data), most=most)
+    return stream
+
+
 def answer_to(server: Server, data: bytes, most: int = 1 << 20) -> pb.ModelInferResponse:
-    """The message that answers a message, sent in frames of at most so many bytes."""
+    """The message that answers a message."""
     with Http2(server.port) as link:
-        head = [
-            (":method", "POST"), (":scheme", "http"), (":path", PATH + "ModelInfer"),
-            (":authority", "lumen"), ("content-type", "application/grpc+proto"),
-        ]  # fmt: skip
-        stream = link.begin(head)
-        link.body(stream, framed(data), most=most)
-        (found,) = link.wait([stream])
+        return message_of(link, send_message(link, data, most))
+
+
+def message_of(link: Http2, stream: int) -> pb.ModelInferResponse:
+    (found,) = link.wait([stream])
     assert found.headers.get("grpc-status", "0") == "0", found.headers
     assert struct.unpack(">BI", found.body[:5]) == (0, len(found.body) - 5)
     return pb.ModelInferResponse.FromString(found.body[5:])
@@ -751,6 +761,23 @@ def test_typed_contents(server: Server) -> None:
     one.contents.fp32_contents.extend(BLOCK.ravel().tolist())
     assert stub.ModelInfer(large).raw_output_contents[0] == (BLOCK + BLOCK).tobytes()
     channel.close()
+
+
+def test_typed_contents_wait_for_a_slot(serve: Serve, tmp_path: Path) -> None:
+    """However long they are and in whatever pieces they come."""
+    asked = []
+    with no_place(serve, tmp_path) as (server, free), Http2(server.port) as link:
+        for most in (100, 3000, 1 << 20):
+            for rows in (1, 40, 100, 200):
+                x = np.full((rows, 16), rows / most, "<f4")
+                message = pb.ModelInferRequest(model_name="double")
+                one = message.inputs.add(name="x", datatype="FP32", shape=x.shape)
+                one.contents.fp32_contents.extend(x.ravel().tolist())
+                asked.append((x, send_message(link, message.SerializeToString(), most)))
+        free()
+        for x, stream in asked:
+            answer = message_of(link, stream)
+            assert answer.raw_output_contents[0] == (x + x).tobytes()
 
 
 BAD: Final = {
