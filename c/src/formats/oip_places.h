@@ -19,8 +19,10 @@ inline bool read_place(const complaint &r, struct lm_shm_regions *regions,
     std::string_view name;
     uint64_t most = 0;
     if (!regions)
-        return r.wrong("%s '%s': shared memory is not available to this request", what,
-                       shown(tensor->name).text);
+        return r.wrong("%s '%s': shared memory: expected JSON of at most %d bytes, neither "
+                       "compressed nor in chunks, and over gRPC raw_input_contents, found a body "
+                       "that is read whole",
+                       what, shown(tensor->name).text, LM_HTTP_JSON_BYTES_MAX);
     if (!read_string(r, values[REGION], where, "shared_memory_region", &name)) return false;
     if (there[REGION_OFFSET] &&
         !read_natural(r, values[REGION_OFFSET], where, "shared_memory_offset", &out->offset))

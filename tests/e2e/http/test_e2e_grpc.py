@@ -46,10 +46,10 @@ from http2 import (
 from ml_dtypes import bfloat16  # onnx brings it
 from onnx import helper
 from operating import free_port
+from test_e2e_http2_bodies import no_place
 from tritonclient import utils
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
-from test_e2e_http2_bodies import no_place
 from web import Http, get
 
 pytestmark = pytest.mark.once  # what streams say is received by the same code on both

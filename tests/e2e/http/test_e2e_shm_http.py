@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import graphs
+import grpc
 import numpy as np
 import pytest
+import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 import tritonclient.utils.shared_memory as triton_shm
 import web
@@ -24,6 +26,8 @@ from harness import Canary, Server, eventually
 from operating import key
 from test_e2e_limits import own_address
 from test_e2e_regions import words
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
 from web import Answer, Http, get, post
 
 from lumen_uring.ring.stats import read
@@ -71,6 +75,7 @@ def settings(folder: Path, **server: object) -> dict[str, object]:
         {"name": "slow", "path": graphs.slow(folder / "slow.onnx")},
         {"name": "gather", "path": graphs.gather(folder / "gather.onnx")},
         {"name": "strings", "path": words(folder / "strings.onnx")},
+        {"name": "dtypes", "path": graphs.dtypes(folder / "dtypes.onnx")},
         {
             "name": "picture",
             "path": graphs.image(folder / "picture.onnx", graphs.FLOAT, [1, 3, 9, 11]),
@@ -423,6 +428,33 @@ def test_strings_of_more_bytes_than_a_size_can_count(server: Server) -> None:
         expect_empty(http.query(post(f"{BASE}/unregister")))
 
 
+def test_many_inputs_over_grpc(server: Server) -> None:
+    """Their bytes come raw, an output goes to a region. Typed contents have no such way."""
+    file = File()
+    with grpc_client.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        client.register_system_shared_memory("r", file.key, 64)
+        message = pb.ModelInferRequest(model_name="dtypes")
+        for name, kind in web.NUMPY.items():
+            message.inputs.add(name=f"in_{name}", datatype=name, shape=[1, 3])
+            values = np.ones((1, 3), kind)
+            message.raw_input_contents.append(values.tobytes())
+        wanted = message.outputs.add(name="out_INT32")
+        wanted.parameters["shared_memory_region"].string_param = "r"
+        wanted.parameters["shared_memory_byte_size"].int64_param = 12
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            stub.ModelInfer(message)
+            ones = np.ones(3, "<i4")
+            np.testing.assert_array_equal(file.get(0, ones), ones)
+            message = pb.ModelInferRequest(model_name="double", outputs=[wanted])
+            message.outputs[0].name = "y"
+            one = message.inputs.add(name="x", datatype="FP32", shape=X.shape)
+            one.contents.fp32_contents.extend(X[0].tolist())
+            with pytest.raises(grpc.RpcError, match="found a body that is read whole"):
+                stub.ModelInfer(message)
+        client.unregister_system_shared_memory("r")
+
+
 def test_what_goes_another_way(server: Server) -> None:
     """Row 20: data in JSON beside it, long JSON, chunks, pictures."""
     file = File()
@@ -434,7 +466,7 @@ def test_what_goes_another_way(server: Server) -> None:
         assert (mixed.code, "beside shared memory" in mixed.error) == (400, True)
         shared = {**x, "parameters": place("r", 64)}
         long = http.query(ask("double", [shared], [to], b"", more="x" * 9000))
-        assert (long.code, "not available to this request" in long.error) == (400, True)
+        assert (long.code, "found a body that is read whole" in long.error) == (400, True)
         text = {"name": "x", "datatype": "BYTES", "shape": [1], "parameters": place("r", 64)}
         file_of_picture = {**text, "name": "x"}
         pictures = http.query(ask("picture", [file_of_picture], []))
