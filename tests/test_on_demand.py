@@ -14,6 +14,7 @@ import pytest
 from lumen_uring.control import on_demand
 from lumen_uring.control.calls import CallError, LoadError
 from lumen_uring.control.on_demand import OnDemand
+from lumen_uring.repository.entries import entries_of
 from lumen_uring.settings.origin import Origin
 from lumen_uring.settings.schema import Config
 
@@ -48,7 +49,7 @@ class Live:
 
 @pytest.fixture
 def live(tmp_path: Path) -> Live:
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "d"):
         folder = tmp_path / name / "1"
         folder.mkdir(parents=True)
         (folder / "model.onnx").write_bytes(b"graph")
@@ -129,11 +130,45 @@ def test_a_name_that_a_file_says_comes_with_the_file(live: Live, tmp_path: Path)
     os.utime(tmp_path, ns=(0, 0))  # another time than the one of the change below
     models = OnDemand(live, live)  # type: ignore[arg-type]
     assert models.refusal("named") == (404, "Request for unknown model: 'named' is not found")
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/model.onnx").write_bytes(b"graph")
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e/model.onnx").write_bytes(b"graph")
     said = {"name": "named", "parameters": {"uri": "model.onnx"}}
-    (tmp_path / "d/model-settings.json").write_text(json.dumps(said))
+    (tmp_path / "e/model-settings.json").write_text(json.dumps(said))
     assert models.refusal("named") is None
+
+
+def test_a_name_that_a_file_says_later(live: Live, tmp_path: Path, monkeypatch: Any) -> None:
+    """No time of the repository's folder tells of a file below: a name that is missing is looked
+    for again after a while."""
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(on_demand.time, "monotonic", lambda: now.s)
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e/model.onnx").write_bytes(b"graph")
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    assert models.refusal("named") is not None
+    said = {"name": "named", "parameters": {"uri": "model.onnx"}}
+    (tmp_path / "e/model-settings.json").write_text(json.dumps(said))
+    assert models.refusal("named") is not None
+    now.s += 5.1
+    assert models.refusal("named") is None
+
+
+def test_calls_to_load_make_room_too(live: Live, tmp_path: Path) -> None:
+    """For what is not there yet. What a call has given a configuration stays: no request would
+    bring it again."""
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    for name in ("a", "b"):
+        models.load(name, threading.Event())
+    [again] = entries_of(live.config, "a")
+    models.make_room([again])
+    assert live.log == ["load a", "load b"]
+    [given] = entries_of(live.config, "a", {"max_batch_size": 4})
+    live.served = [given, *live.served[1:]]
+    for name in ("c", "d"):
+        models.make_room(entries_of(live.config, name))
+        live.put(entries_of(live.config, name)[0], threading.Event())
+    assert live.log[2:] == ["load c", "unload b", "load d"]
+    assert given in live.served
 
 
 def test_more_versions_than_places(live: Live, tmp_path: Path) -> None:

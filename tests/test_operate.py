@@ -134,6 +134,7 @@ class Scene:
                 "live.models",
                 "live.virtual",
                 "control.list_models",
+                "control.listed",
                 "control.look",
                 "control.close",
             ),
@@ -593,6 +594,8 @@ def test_models_come_and_go_and_rates_change_at_once() -> None:
         ("a", "x", 1),
         ("b", "y", 3),
     ]
+    listed = plan(current, wanted, {"b"})  # the other one came by a call, and stays
+    assert listed == made._replace(changed=("models.1.rate", "model c (to be loaded)"))
 
 
 # ---- the start ----

@@ -52,7 +52,6 @@ _NO_FILES: Final = (
     "model into a folder of repository.paths"
 )
 
-
 Job = Errand | Rescan | Listed | None
 
 
@@ -84,6 +83,7 @@ class Control:
         self._asked = asked
         self._uploads = Uploads(lambda: [model.path for model in live.models()])
         self._following = Following(live, log)
+        self.listed = self._following.listed
         self._on_demand = OnDemand(engine, live)
         self._jobs: queue.SimpleQueue[Job | Unloaded] = queue.SimpleQueue()
         self._again: list[Rescan | Listed] = []  # what is tried again, one of a kind
@@ -150,8 +150,7 @@ class Control:
         """
         for one in broken:
             self._live.states.cannot_be_read(one.name, one.reason)
-        names = {one.name for one in broken}
-        later, failed = self._following.drop_unlisted(models, virtual, names)
+        later, failed = self._following.drop_unlisted(models, virtual, {o.name for o in broken})
         failed += [f"model {one.name}: not loaded: {one.reason}" for one in broken]
         self._jobs.put(Listed(tuple(models), tuple(virtual), later, failed, tell, done))
 
@@ -290,6 +289,7 @@ class Control:
                 wanted = []
             else:
                 wanted = self._wanted(errand)
+                self._on_demand.make_room(wanted)
             for model in wanted:
                 try:
                     self._live.put(model, self._uploads.hide, off)

@@ -63,6 +63,11 @@ class Following:
 
     # ---- the settings ----
 
+    def listed(self) -> Set[str]:
+        """The names of models that the settings list; others have come by calls. Any thread."""
+        with self._lock:
+            return self._listed | self._listed_virtual
+
     def drop_unlisted(
         self, wanted: Sequence[ModelConfig], virtual: Sequence[Virtual], broken: Set[str]
     ) -> tuple[list[str], list[str]]:

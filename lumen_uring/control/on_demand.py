@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from lumen_uring.repository.entries import entries_of, names_in
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.types import base_of
 
-_FAILED_S: Final = 5.0  # until a model that could not be loaded is tried again
+_FAILED_S: Final = 5.0  # until a model that could not be loaded is tried again, or is looked for
 _FAILED_MAX: Final = 1024  # of those that are remembered
 
 
@@ -39,6 +40,7 @@ class OnDemand:
         self._live = live
         self._folders: set[str] = set()
         self._names: set[str] | None = None  # None: not read since the folders changed
+        self._names_s = 0.0  # when they were read
         self._seen: tuple[int, ...] = ()  # when the repositories' folders last changed
         self._failed: dict[str, tuple[float, int, str]] = {}  # when, the code, and why
         self._proved: dict[str, tuple[ModelConfig, Look]] = {}  # what was served before
@@ -56,7 +58,8 @@ class OnDemand:
 
     def _may_be(self, name: str) -> bool:
         """Whether a folder of a repository has the name, or its files name a model so. They are
-        read when that is asked for, and again when the folders have changed."""
+        read when that is asked for, and again when the folders have changed, or for a name that is
+        not among them: no time of a folder says that a file below has another text."""
         paths = self._live.config.repository.paths
         seen = tuple(map(_changed_ns, paths))
         if seen != self._seen:
@@ -68,8 +71,11 @@ class OnDemand:
             }
         if name in self._folders:
             return True
-        if self._names is None:
+        now_s = time.monotonic()
+        is_old = now_s - self._names_s >= _FAILED_S
+        if self._names is None or (name not in self._names and is_old):
             self._names = names_in(self._live.config)
+            self._names_s = now_s
         return name in self._names
 
     def load(self, name: str, called_off: threading.Event) -> None:
@@ -90,7 +96,7 @@ class OnDemand:
                 raise CallError(
                     404, "there is no such version, or its version_policy leaves it out"
                 )
-            self._make_room(len(entries))
+            self.make_room(entries)
             for entry in entries:
                 files = files_of(entry)
                 is_proved = self._proved.get(entry.name) == (entry, files)
@@ -113,19 +119,34 @@ class OnDemand:
     def _comes_back(self, model: ModelConfig) -> bool:
         """Whether a request would bring it again: it is a repository's, and not one whose entry or
         files a client has given."""
-        if model.origin is None:
+        if model.origin is None or model.origin.is_given:
             return False
         folder = Path(os.path.abspath(model.origin.folder))
         paths = [os.path.abspath(expanded(one)) for one in self._live.config.repository.paths]
         # A list of OpenVINO's may name folders anywhere.
         return bool(model.origin.listed) or any(map(folder.is_relative_to, paths))
 
-    def _make_room(self, wanted: int) -> None:
+    def make_room(self, entries: Sequence[ModelConfig]) -> None:
+        """Unloads as many models as others need the places of (repository.max_loaded).
+
+        Args:
+            entries: that are about to be loaded, or loaded again.
+
+        Raises:
+            CallError: there is no room for them.
+        """
         most = self._live.config.repository.max_loaded
-        if wanted > most:
-            raise CallError(503, f"it has {wanted} versions, and repository.max_loaded is {most}")
-        while sum(map(self._comes_back, models := self._live.models())) + wanted > most:
-            name = self._engine.longest_idle([m.name for m in models if not self._comes_back(m)])
+        come = {entry.name for entry in entries if self._comes_back(entry)}
+        if most and len(come) > most:
+            raise CallError(
+                503, f"it has {len(come)} versions, and repository.max_loaded is {most}"
+            )
+        while most:
+            models = self._live.models()
+            stay = [m.name for m in models if m.name in come or not self._comes_back(m)]
+            if len(models) - len(stay) + len(come) <= most:
+                return
+            name = self._engine.longest_idle(stay)
             if name is None:
                 raise CallError(503, "all models that are loaded are needed by others")
             self._live.remove(name)

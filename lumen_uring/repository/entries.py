@@ -166,7 +166,12 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
     entries = [] if chosen is None or problems.lines else _entries(chosen, problems)
     if not entries:
         raise ConfigError("\n".join(problems.lines))
-    return entries
+    return entries if said is None else [_given(entry) for entry in entries]
+
+
+def _given(entry: ModelConfig) -> ModelConfig:
+    origin = entry.origin
+    return entry if origin is None else entry.with_origin(replace(origin, is_given=True))
 
 
 def virtual_of(config: Config, name: str) -> ExpertsConfig | EnsembleConfig | None:

@@ -159,7 +159,7 @@ class MainLoop:
         current = self._config.with_entries(self._live.models()).with_virtual(self._live.virtual())
         try:
             wanted = self._reread()
-            plan = reload.plan(current, wanted)
+            plan = reload.plan(current, wanted, self._control.listed())
         except ConfigError as error:
             self._reload_failed(f"The reload failed, the old settings stay in force:\n{error}")
             return

@@ -68,6 +68,7 @@ class Origin:
         notes: sentences for the person who starts the server.
         file_name: that the configuration gives the model; "" where it gives none.
         listed: the file that lists the model with others; "" where none does.
+        is_given: a call to load has brought its configuration, which no file has.
     """
 
     folder: str
@@ -77,6 +78,7 @@ class Origin:
     notes: tuple[str, ...] = ()
     file_name: str = ""
     listed: str = ""
+    is_given: bool = False
 
     def noted(self, *sentences: str) -> Origin:
         """The same with further sentences."""

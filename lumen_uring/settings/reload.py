@@ -5,6 +5,7 @@ Called by server.py on the main thread, at SIGHUP. Pure: it compares and changes
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -37,12 +38,14 @@ class Plan(NamedTuple):
     virtual: tuple[ExpertsConfig | EnsembleConfig, ...]
 
 
-def plan(current: Config, wanted: Config) -> Plan:
+def plan(current: Config, wanted: Config, listed: Set[str] | None = None) -> Plan:
     """Plans a reload.
 
     Args:
         current: the settings in force.
         wanted: the settings just read, checked.
+        listed: names of models that go where they are not wanted; None: all. Those that came by
+            calls stay.
 
     Returns:
         The plan.
@@ -82,9 +85,11 @@ def plan(current: Config, wanted: Config) -> Plan:
             "upstreams": upstreams,
             **{name: getattr(wanted, name) for name in _WHOLE},
             "budgets": current.budgets.model_copy(update=budgets),
-            "models": _entries("models", current.models, wanted.models, changed),
-            "experts": _entries("experts", current.experts, wanted.experts, changed),
-            "ensembles": _entries("ensembles", current.ensembles, wanted.ensembles, changed),
+            "models": _entries("models", current.models, wanted.models, listed, changed),
+            "experts": _entries("experts", current.experts, wanted.experts, listed, changed),
+            "ensembles": _entries(
+                "ensembles", current.ensembles, wanted.ensembles, listed, changed
+            ),
         }
     )
     virtual = wanted.virtual_entries()
@@ -112,13 +117,19 @@ def _upstreams(
 
 
 def _entries(
-    name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...], changed: list[str]
+    name: str,
+    old: tuple[_Entry, ...],
+    new: tuple[_Entry, ...],
+    listed: Set[str] | None,
+    changed: list[str],
 ) -> tuple[_Entry, ...]:
     """Those in force with their new rates; others are loaded and unloaded afterwards."""
     by_name = {entry.name: entry for entry in new}
     kept = list(old)
     for index, entry in enumerate(old):
         found = by_name.pop(entry.name, None)
+        if found is None and listed is not None and entry.name not in listed:
+            continue
         if found is None:
             changed.append(f"model {entry.name} (to be unloaded)")
             continue

@@ -138,7 +138,7 @@ def run(
     extra_environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command that ends by itself; one that would serve, on the tests' backend. What a start
-    says of its progress is left out of stderr: only on a slow machine is there any."""
+    says of its progress is left out: only on a slow machine is there any."""
     serves = bool(arguments) and arguments[0].startswith("--")
     chosen = ["--set", f"server.io_backend={backend()}"] if serves else []
     variables = {**environment(cache), **(extra_environment or {})}
@@ -160,8 +160,12 @@ def without_progress(
     done: subprocess.CompletedProcess[str],
 ) -> subprocess.CompletedProcess[str]:
     """The same without the lines that say how long a step of a start has taken so far."""
-    lines = done.stderr.splitlines(keepends=True)
-    done.stderr = "".join(line for line in lines if not line.rstrip().endswith(" s so far."))
+
+    def told(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        return "".join(line for line in lines if not line.rstrip().endswith(" s so far."))
+
+    done.stdout, done.stderr = told(done.stdout), told(done.stderr)
     return done
 
 

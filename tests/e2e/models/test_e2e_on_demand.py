@@ -82,6 +82,8 @@ def test_the_one_goes_that_was_not_asked_for_longest(serve: Serve, tmp_path: Pat
     with Http(server.port) as http:  # what is asked about a model loads none
         assert http.query(web.get("/v2/models/m3")).code == 404
         assert http.query(web.get("/v2/models/m3/ready")).code == 404
+        assert http.query(post("/v2/repository/models/m3/load", b"{}")).code == 200
+    are_ready(server, ["m2", "m3", "own"])  # a call makes room as well
     server.terminate()
     server.expect_clean_end()
 
