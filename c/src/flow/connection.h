@@ -135,11 +135,11 @@ struct lm_connection {
         uint32_t address; /* its entry in the table of addresses */
         uint32_t carrier; /* of a stream: the connection that carries it */
     };
-    uint16_t region;   /* memory that it shares with its client (region.h), or LM_NO_REGION */
+    uint16_t region;    /* memory that it shares with its client (region.h), or LM_NO_REGION */
     bool read_shut : 1; /* by this side: the end of the stream says nothing of the client */
     bool watches : 1;   /* a stream: its client waits for changes, and is never idle */
-    uint8_t transport; /* LM_TRANSPORT_* (transport.h) */
-    uint64_t timer_ns; /* on a list with deadlines: when */
+    uint8_t transport;  /* LM_TRANSPORT_* (transport.h) */
+    uint64_t timer_ns;  /* on a list with deadlines: when */
     struct lm_stream in;
 };
 

@@ -16,7 +16,7 @@
 enum {
     LM_GRPC_HEAD_BYTES_MAX = LM_HTTP_JSON_BYTES_MAX, /* of a message that is not tensors */
     LM_GRPC_BLOBS_MAX = 16, /* tensors of a request whose bytes go to the slot as they come */
-    LM_GRPC_RAW_INPUTS = 7 /* raw_input_contents */
+    LM_GRPC_RAW_INPUTS = 7  /* raw_input_contents */
 };
 
 /* Moves on over whole fields of a message's first `have` bytes, of `all`, from *scanned on. true:

@@ -97,8 +97,8 @@ static bool is_alone(const struct lm_request *request) {
     return request->pixels > LM_BATCH_PIXELS;
 }
 
-/* The latest end of a wait for more that leaves a request half the time that its deadline has beyond
- * its run: a worker wakes late, and a cost is an estimate. */
+/* The latest end of a wait for more that leaves a request half the time that its deadline has
+ * beyond its run: a worker wakes late, and a cost is an estimate. */
 static uint64_t waits_until(const struct lm_request *request, uint64_t until_ns) {
     if (request->deadline_ns == UINT64_MAX) return until_ns;
     const uint64_t now_ns = lm_now_ns(), run_ns = request->cost_ns + request->cost_ns / 4;
