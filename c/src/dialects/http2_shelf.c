@@ -84,9 +84,9 @@ void lm_http2_credit_connection(struct lm_http2_carrier *http2, size_t bytes) {
 }
 
 void lm_http2_credit_stream(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
-                            uint64_t left, uint64_t placed) {
+                            uint64_t left, uint64_t placed, uint32_t aside) {
     const int64_t there = placed < PLACED_MAX ? (int64_t)placed : PLACED_MAX;
-    const int64_t window = there + LM_HTTP2_STREAM_WINDOW - stream->shelved;
+    const int64_t window = there + LM_HTTP2_STREAM_WINDOW - stream->shelved - aside;
     const int64_t more = window - stream->recv_window;
     const bool is_enough = stream->recv_window >= 0 && left <= (uint64_t)stream->recv_window;
     if (stream->has_ended || is_enough || more < LM_HTTP2_STREAM_WINDOW / 2) return;

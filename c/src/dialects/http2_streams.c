@@ -169,6 +169,13 @@ static uint64_t bytes_placed(const struct lm_io *io, const struct lm_http2_strea
     return request->body.room - request->body.bytes;
 }
 
+/* Of a call's message, put together: they go to the shelf yet where it has to wait. */
+static uint32_t bytes_aside(const struct lm_http2_stream *stream) {
+    const struct lm_grpc_call *grpc = &stream->grpc;
+    if (!grpc->method || grpc->stage != LM_GRPC_HEAD) return 0;
+    return lm_http2_get_u32(grpc->bytes + 1) - grpc->left;
+}
+
 /* Goes on with what waits on its shelf, says that no more will come, or that more may. */
 static void settle(struct lm_io *io, struct lm_connection *carrier,
                    struct lm_http2_stream *stream) {
@@ -180,13 +187,11 @@ static void settle(struct lm_io *io, struct lm_connection *carrier,
     }
     const struct lm_connection *connection = lm_http2_connection(io, stream);
     if (!connection || connection->ended) return;
-    /* A message's head may go to the shelf yet: until then it counts as there. */
-    const bool may_shelve = stream->grpc.method && stream->grpc.stage == LM_GRPC_HEAD;
     if (stream->has_ended && !stream->end_given && !stream->shelf)
         pass_end(io, carrier, stream);
-    else if (!may_shelve)
+    else
         lm_http2_credit_stream(http2, stream, bytes_left(stream),
-                               bytes_placed(io, stream, connection));
+                               bytes_placed(io, stream, connection), bytes_aside(stream));
 }
 
 void lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
