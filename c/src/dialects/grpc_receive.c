@@ -186,9 +186,11 @@ static size_t take_head(struct lm_io *io, struct lm_connection *carrier,
         /* It waits for a slot. What comes from a shelf is whole, and not put together here. */
         LM_DEBUG_ASSERT(given == have || !stream->shelf);
         if (given < have &&
-            !lm_http2_shelve(lm_http2_of(io, carrier), stream, copy + given, have - given))
+            !lm_http2_shelve(lm_http2_of(io, carrier), stream, copy + given, have - given)) {
             lm_slot_wait_turn_away(io, connection, LM_STATUS_OVERLOADED,
                                    "no slot is free, and too much waits for one already");
+            (void)take_whole(io, stream, copy + given, have - given); /* nobody reads them */
+        }
     } else if (have == LM_GRPC_HEAD_BYTES_MAX) {
         lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,
                        "the message is too long: over HTTP this call may bring more");

@@ -31,11 +31,14 @@ struct lm_slice lm_grpc_fields(struct lm_io *io, const struct lm_http2_stream *s
     return (struct lm_slice){block ? block->bytes : "", block ? stream->grpc.head_bytes : 0};
 }
 
-/* false: it waits for a slot, and nobody can keep what it brought. */
-static bool give(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+static void give(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                  size_t count) {
-    const size_t given = lm_receive_give(io, connection, bytes, count);
-    return given == count || lm_http_demand_keep(io, connection, bytes + given, count - given);
+    const size_t given = lm_receive_give(io, connection, bytes, count), left = count - given;
+    if (left == 0 || lm_http_demand_keep(io, connection, bytes + given, left)) return;
+    lm_slot_wait_turn_away(
+        io, connection, LM_STATUS_OVERLOADED,
+        "no slot is free, and what the request asks is too long to wait for one");
+    (void)lm_receive_give(io, connection, bytes + given, left); /* nobody reads them */
 }
 
 /* Puts the head together behind its first line, which is there, with the client's own fields, and
@@ -65,10 +68,8 @@ static void give_request(struct lm_io *io, struct lm_connection *carrier,
     if (head->is_full) {
         lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,
                        "the request's names, shapes and parameters are too long");
-    } else if (!give(io, connection, (const uint8_t *)start, bytes)) {
-        lm_slot_wait_turn_away(
-            io, connection, LM_STATUS_OVERLOADED,
-            "no slot is free, and what the request asks is too long to wait for one");
+    } else {
+        give(io, connection, (const uint8_t *)start, bytes);
     }
 }
 
