@@ -164,11 +164,34 @@ def test_calls_to_load_make_room_too(live: Live, tmp_path: Path) -> None:
     assert live.log == ["load a", "load b"]
     [given] = entries_of(live.config, "a", {"max_batch_size": 4})
     live.served = [given, *live.served[1:]]
+    models.make_room([given])  # it needs no place
     for name in ("c", "d"):
         models.make_room(entries_of(live.config, name))
         live.put(entries_of(live.config, name)[0], threading.Event())
     assert live.log[2:] == ["load c", "unload b", "load d"]
     assert given in live.served
+    with pytest.raises(CallError, match="those that a call or the settings gave") as caught:
+        models.load("a:2", threading.Event())  # a client does not undo what a call has chosen
+    assert caught.value.code == 404
+
+
+def test_the_highest_version_comes_first_and_goes_last(live: Live, tmp_path: Path) -> None:
+    """It is the one that a request without a version asks for."""
+    live = Live(tmp_path, 3)
+    (tmp_path / "a/2").mkdir()
+    (tmp_path / "a/2/model.onnx").write_bytes(b"graph")
+    (tmp_path / "a/config.pbtxt").write_text("version_policy: { all {} }")
+    models = OnDemand(live, live)  # type: ignore[arg-type]
+    for name in ("a", "b", "c"):
+        models.load(name, threading.Event())
+    assert live.log == [
+        "load a:2", "load a:1", "load b", "unload a:2", "unload a:1", "load c",
+    ]  # fmt: skip
+    live.log.clear()
+    models.load("a", threading.Event())
+    live.served.sort(key=lambda one: one.name)  # version 1 is the one that is idle longest
+    models.load("d", threading.Event())
+    assert live.log == ["unload b", "again a:2", "again a:1", "unload a:1", "load d"]
 
 
 def test_more_versions_than_places(live: Live, tmp_path: Path) -> None:

@@ -278,8 +278,7 @@ class Control:
             self._say_readiness()
 
     def _load_asked(self, errand: Errand) -> bytes:
-        """Of all versions that its policy names, as Triton: one that fails holds none of the others
-        up, and one that the policy no longer names goes."""
+        """As Triton: all versions that its policy names, each for itself; others go."""
         off = self._loading[1]
         try:
             failed, code = [], 200
@@ -289,7 +288,6 @@ class Control:
                 wanted = []
             else:
                 wanted = self._wanted(errand)
-                self._on_demand.make_room(wanted)
             for model in wanted:
                 try:
                     self._live.put(model, self._uploads.hide, off)
@@ -302,6 +300,8 @@ class Control:
                 for model in self._live.models():
                     if model.base == errand.name and model.name not in names:
                         self._live.try_remove(model.name)
+                with suppress(CallError):  # others are needed: this one stays all the same
+                    self._on_demand.make_room(wanted)
         except LumenError as error:
             code = error.code if isinstance(error, CallError) else 400
             said = self._uploads.hide(str(error))

@@ -91,13 +91,17 @@ class OnDemand:
         if self._serves(name):
             return  # another I/O thread's clients asked too, or the settings
         try:
+            served = [one for one in self._live.models() if one.base == base_of(name)]
+            if not all(map(self._comes_back, served)):
+                raise CallError(404, "its versions are those that a call or the settings gave it")
             entries = entries_of(self._live.config, base_of(name))
             if not any(_is(entry, name) for entry in entries):
                 raise CallError(
                     404, "there is no such version, or its version_policy leaves it out"
                 )
             self.make_room(entries)
-            for entry in entries:
+            # The highest first: it is what a request without a version asks for.
+            for entry in sorted(entries, key=lambda one: one.version, reverse=True):
                 files = files_of(entry)
                 is_proved = self._proved.get(entry.name) == (entry, files)
                 self._live.put(entry, called_off=called_off, is_proved=is_proved)
@@ -127,29 +131,35 @@ class OnDemand:
         return bool(model.origin.listed) or any(map(folder.is_relative_to, paths))
 
     def make_room(self, entries: Sequence[ModelConfig]) -> None:
-        """Unloads as many models as others need the places of (repository.max_loaded).
+        """Unloads as many models as others need the places of (repository.max_loaded); lower
+        versions with the highest, or requests without a version would get one of them.
 
         Args:
-            entries: that are about to be loaded, or loaded again.
+            entries: that are loaded, or about to be.
 
         Raises:
             CallError: there is no room for them.
         """
         most = self._live.config.repository.max_loaded
         come = {entry.name for entry in entries if self._comes_back(entry)}
-        if most and len(come) > most:
+        if not most or not come:
+            return
+        if len(come) > most:
             raise CallError(
                 503, f"it has {len(come)} versions, and repository.max_loaded is {most}"
             )
-        while most:
+        while True:
             models = self._live.models()
-            stay = [m.name for m in models if m.name in come or not self._comes_back(m)]
+            stay = {m.name for m in models if m.name in come or not self._comes_back(m)}
             if len(models) - len(stay) + len(come) <= most:
                 return
-            name = self._engine.longest_idle(stay)
+            name = self._engine.longest_idle(list(stay))
             if name is None:
                 raise CallError(503, "all models that are loaded are needed by others")
-            self._live.remove(name)
+            versions = [m for m in models if m.base == base_of(name) and m.name not in stay]
+            highest = max(versions, key=lambda one: one.version)
+            for one in versions if highest.name == name else [m for m in models if m.name == name]:
+                self._live.remove(one.name)
 
 
 def _is(model: ModelConfig, name: str) -> bool:

@@ -247,7 +247,7 @@ static const char *why_cut(struct lm_io *io, const struct lm_connection *carrier
     if (lm_shared_is_leaving(io->shared)) return "the server ends";
     if (lm_connection_is_old(io, carrier))
         return "its connection is older than server.max_connection_age_seconds";
-    return "its client has been idle for too long";
+    return "the call stood still for too long";
 }
 
 /* Its entry in the table of connections is free. */

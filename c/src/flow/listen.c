@@ -95,6 +95,23 @@ static bool widen(int fd, int bytes) {
     return setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one) == 0;
 }
 
+/* Asks a client that says nothing whether it is there, when an idle one would be let go: some may
+ * be silent for longer, as one that watches, and one that has vanished is heard of in no other way.
+ */
+static void keep_alive(const struct lm_shared *shared, int fd) {
+    enum { IDLE_S = 7200, IDLE_S_MAX = 32767, PROBES = 3, BETWEEN_S_MAX = 75 };
+    const uint32_t timeout_s = shared->config.idle_timeout_seconds;
+    const int idle_s = !timeout_s ? IDLE_S : timeout_s > IDLE_S_MAX ? IDLE_S_MAX : (int)timeout_s;
+    const int between_s = idle_s / 8 < 1               ? 1
+                          : idle_s / 8 > BETWEEN_S_MAX ? BETWEEN_S_MAX
+                                                       : idle_s / 8;
+    const int on = 1, probes = PROBES;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 static int open_listener(const struct lm_shared *shared, const char *host, uint32_t port,
                          enum port_sharing sharing, int *fd_out, uint32_t *port_out) {
     struct sockaddr_storage address;
@@ -111,6 +128,7 @@ static int open_listener(const struct lm_shared *shared, const char *host, uint3
     if (sharing != PORT_ALONE) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
     /* Inherited by every accepted connection. */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    keep_alive(shared, fd);
     if (!widen(fd, first_request_bytes(shared)) ||
         bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, LM_LISTEN_BACKLOG) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {

@@ -67,11 +67,13 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     }
 }
 
-/* Its answer has to come at once: the server ends, or keeps models for it that are to go. */
+/* Its answer has to come at once: its client has left, the server ends, or keeps models for it that
+ * are to go. */
 static bool is_waited_for(const struct lm_worker *worker, const struct lm_request *request) {
     const struct lm_shared *shared = worker->shared;
     /* relaxed: the next look sees it */
-    return lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING ||
+    return lm_load_relaxed_u32(&lm_io_connection(request->io, request->connection)->gone) ||
+           lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING ||
            lm_models_in_force(shared) != request->models;
 }
 

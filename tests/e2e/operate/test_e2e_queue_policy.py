@@ -126,8 +126,9 @@ def test_a_long_wait_for_a_batch(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_batch_waits_for_what_its_requests_may(serve: Serve, tmp_path: Path) -> None:
-    """Not beyond a deadline, neither the first one's nor that of one which joins it; not while the
-    server drains or its models change. Here they would wait for an hour."""
+    """Not beyond a deadline, neither the first one's nor that of one which joins it; not when its
+    client has left, while the server drains or its models change. Here they would wait for an hour.
+    """
     path = str(graphs.double(tmp_path / "double.onnx"))
     entry = {"name": "double", "path": path, "batch_size": 8, "batch_delay_us": LONG_US}
     other = {"name": "other", "path": path}
@@ -151,6 +152,8 @@ def test_a_batch_waits_for_what_its_requests_may(serve: Serve, tmp_path: Path) -
         with wait() as first:
             np.testing.assert_array_equal(http.query(limited).array("y"), X + X)
             expect(first)
+    wait().close()
+    eventually(lambda: server.figures().slots_in_use == 0, "a slot of nobody's")
     with wait() as first:
         reloaded.reload(document)
         expect(first)

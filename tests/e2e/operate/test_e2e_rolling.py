@@ -195,6 +195,24 @@ def test_clients_are_told_how_long_they_may_be_idle(
                 assert answer.headers.get("keep-alive") == said
 
 
+def test_who_says_nothing_is_asked_by_the_kernel(serve: Serve, tmp_path: Path) -> None:
+    """When an idle connection would be let go: who watches is never idle, and may have vanished."""
+    server = serve(settings(tmp_path, idle_timeout_seconds=100))
+    with Http(server.port) as http:
+        assert http.query(get("/v2/health/live")).code == 200
+        ends = f":{server.port:04X}", f":{http.socket.getsockname()[1]:04X}"
+
+        def is_asked() -> bool:
+            for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+                _, local, remote, _, _, timer, *_ = line.split()
+                if (local[8:], remote[8:]) == ends:
+                    kind, _, ticks = timer.partition(":")
+                    return kind == "02" and 0 < int(ticks, 16) <= 100 * os.sysconf("SC_CLK_TCK")
+            return False
+
+        eventually(is_asked, "a timer of the socket's")
+
+
 # ---- clients that leave ----
 
 
