@@ -300,7 +300,7 @@ class Control:
                 for model in self._live.models():
                     if model.base == errand.name and model.name not in names:
                         self._live.try_remove(model.name)
-                with suppress(CallError):  # others are needed: this one stays all the same
+                with suppress(LumenError):  # others are needed: this one stays all the same
                     self._on_demand.make_room(wanted)
         except LumenError as error:
             code = error.code if isinstance(error, CallError) else 400

@@ -157,9 +157,11 @@ class OnDemand:
             if name is None:
                 raise CallError(503, "all models that are loaded are needed by others")
             versions = [m for m in models if m.base == base_of(name) and m.name not in stay]
-            highest = max(versions, key=lambda one: one.version)
-            for one in versions if highest.name == name else [m for m in models if m.name == name]:
-                self._live.remove(one.name)
+            if name == max(versions, key=lambda one: one.version).name:
+                for one in versions:
+                    if one.name != name:
+                        self._live.try_remove(one.name)
+            self._live.remove(name)
 
 
 def _is(model: ModelConfig, name: str) -> bool:
