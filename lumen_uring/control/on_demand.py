@@ -23,7 +23,8 @@ from lumen_uring.repository.entries import entries_of, names_in
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.types import base_of
 
-_FAILED_S: Final = 5.0  # until a model that could not be loaded is tried again, or is looked for
+# Until a model that could not be loaded is tried again, or a name that is missing looked for again.
+_FAILED_S: Final = 5.0
 _FAILED_MAX: Final = 1024  # of those that are remembered
 
 
@@ -71,11 +72,10 @@ class OnDemand:
             }
         if name in self._folders:
             return True
-        now_s = time.monotonic()
-        is_old = now_s - self._names_s >= _FAILED_S
+        is_old = time.monotonic() - self._names_s >= _FAILED_S
         if self._names is None or (name not in self._names and is_old):
             self._names = names_in(self._live.config)
-            self._names_s = now_s
+            self._names_s = time.monotonic()  # afterwards: a slow disk leaves time for calls
         return name in self._names
 
     def load(self, name: str, called_off: threading.Event) -> None:

@@ -183,13 +183,13 @@ static size_t take_head(struct lm_io *io, struct lm_connection *carrier,
         const size_t used = lm_grpc_give(io, carrier, stream, copy, have, tensor, begins);
         if (used > 0 || grpc->stage != LM_GRPC_WHOLE) return used - before;
         const size_t given = take_whole(io, stream, copy, have);
-        /* It waits for a slot. What comes from a shelf is whole, and not put together here. */
+        /* Fewer: it waits for a slot. A message from a shelf is not put together here. */
         LM_DEBUG_ASSERT(given == have || !stream->shelf);
         if (given < have &&
             !lm_http2_shelve(lm_http2_of(io, carrier), stream, copy + given, have - given)) {
             lm_slot_wait_turn_away(io, connection, LM_STATUS_OVERLOADED,
                                    "no slot is free, and too much waits for one already");
-            (void)take_whole(io, stream, copy + given, have - given); /* nobody reads them */
+            (void)take_whole(io, stream, copy + given, have - given); /* they are dropped */
         }
     } else if (have == LM_GRPC_HEAD_BYTES_MAX) {
         lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,

@@ -38,7 +38,7 @@ static void give(struct lm_io *io, struct lm_connection *connection, const uint8
     lm_slot_wait_turn_away(
         io, connection, LM_STATUS_OVERLOADED,
         "no slot is free, and what the request asks is too long to wait for one");
-    (void)lm_receive_give(io, connection, bytes + given, left); /* nobody reads them */
+    (void)lm_receive_give(io, connection, bytes + given, left); /* they are dropped */
 }
 
 /* Puts the head together behind its first line, which is there, with the client's own fields, and

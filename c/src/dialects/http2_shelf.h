@@ -33,7 +33,8 @@ void lm_http2_unshelve(struct lm_http2_carrier *http2, struct lm_http2_stream *s
  * are worth a frame. */
 void lm_http2_credit_connection(struct lm_http2_carrier *http2, size_t bytes);
 /* Widens the stream's window where that is worth a frame. Of its body `left` bytes are not here, at
- * most, and `placed` of them have a place; `aside` bytes that are here may go to the shelf yet. */
+ * most, and `placed` of them have a place; `aside` bytes have come that may still go to the shelf.
+ */
 void lm_http2_credit_stream(struct lm_http2_carrier *http2, struct lm_http2_stream *stream,
                             uint64_t left, uint64_t placed, uint32_t aside);
 

@@ -169,7 +169,7 @@ static uint64_t bytes_placed(const struct lm_io *io, const struct lm_http2_strea
     return request->body.room - request->body.bytes;
 }
 
-/* Of a call's message, put together: they go to the shelf yet where it has to wait. */
+/* Bytes of a message's head, as far as it has come: they go to the shelf if it has to wait. */
 static uint32_t bytes_aside(const struct lm_http2_stream *stream) {
     const struct lm_grpc_call *grpc = &stream->grpc;
     if (!grpc->method || grpc->stage != LM_GRPC_HEAD) return 0;
@@ -242,7 +242,7 @@ static bool has_room(struct lm_io *io, struct lm_connection *carrier) {
     return is_there;
 }
 
-/* Why a call has no end of its own. */
+/* Why a call ends before its answer does. */
 static const char *why_cut(struct lm_io *io, const struct lm_connection *carrier) {
     if (lm_shared_is_leaving(io->shared)) return "the server ends";
     if (lm_connection_is_old(io, carrier))

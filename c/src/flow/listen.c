@@ -95,9 +95,8 @@ static bool widen(int fd, int bytes) {
     return setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one) == 0;
 }
 
-/* Asks a client that says nothing whether it is there, when an idle one would be let go: some may
- * be silent for longer, as one that watches, and one that has vanished is heard of in no other way.
- */
+/* TCP's own keepalive, from the idle timeout on. A client that watches is silent for longer than
+ * that; where it has vanished, nothing else tells. */
 static void keep_alive(const struct lm_shared *shared, int fd) {
     enum { IDLE_S = 7200, IDLE_S_MAX = 32767, PROBES = 3, BETWEEN_S_MAX = 75 };
     const uint32_t timeout_s = shared->config.idle_timeout_seconds;
